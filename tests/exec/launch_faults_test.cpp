@@ -3,6 +3,7 @@
 #include "runtime/machine_state.hpp"
 #include "support/samples.hpp"
 #include "weft/exec/launch_run.hpp"
+#include "weft/exec/reduce.hpp"
 #include "weft/memory/copy.hpp"
 
 #include <gtest/gtest.h>
@@ -501,6 +502,124 @@ TEST(spread_that_is_stopped, spoils_neither_what_it_only_read_nor_what_is_writte
     EXPECT_NO_THROW(launch<fault_twice>(m, equal, range(1'000), written, read).wait());
     EXPECT_EQ(read.host()[999], 4'012);
   }
+}
+
+/// The elements that can be read although a launch should have written them and did not.
+std::vector<std::size_t> readable(const array<std::int32_t>& of, errc cause) {
+  std::vector<std::size_t> found;
+  std::vector<std::int32_t> one(1);
+  for (std::size_t i = 0; i < of.size(); ++i) {
+    if (error_of([&] { of.read(one, i); }).code != cause) found.push_back(i);
+  }
+  return found;
+}
+
+constexpr weft::kernel_range last_ten{1, {90, 0, 0}, {100, 1, 1}};
+
+TEST(spread_that_is_stopped, lets_nobody_read_old_values_of_what_it_had_not_begun) {
+  const machine m = samples::play(samples::wired(2));
+  const array<std::int32_t> from{m, ramp(100)};
+  array<std::int32_t> constant{m, 100, 1}, on_host{m, ramp(100)}, on_devices{m, ramp(100)};
+  launch<fault_add>(m, {.strategy = balance::static_equal}, range(100), on_devices, 1).wait();
+  for (array<std::int32_t>* to : {&constant, &on_host, &on_devices}) {
+    samples::gate gate;
+    gate.hold(m[0].default_stream());
+    const launch_run run = launch<fault_twice>(m, {.strategy = balance::guided}, range(100), from, *to);
+    run.cancel();
+    gate.open();
+    EXPECT_EQ(error_of([&] { run.wait(); }).code, errc::cancelled);
+    EXPECT_EQ(readable(*to, errc::cancelled), std::vector<std::size_t>{});
+    array<std::int32_t> copy{m, 100, 1};
+    for (int k = 0; k < 2; ++k)
+      EXPECT_EQ(error_of([&] { launch<fault_twice>(m, range(100), *to, copy).wait(); }).code, errc::cancelled);
+    EXPECT_EQ(error_of([&] { static_cast<void>(copy.host()); }).code, errc::cancelled);
+    EXPECT_EQ(error_of([&] { static_cast<void>(weft::sum(m, *to)); }).code, errc::cancelled);
+    to->write(std::vector<std::int32_t>(5, 7), 95);
+    EXPECT_EQ(readable(*to, errc::cancelled).size(), 5u) << "the rest is missing";
+    EXPECT_NO_THROW(launch<fault_twice>(m, last_ten, from, *to).wait());
+    EXPECT_EQ(readable(*to, errc::cancelled).size(), 10u) << "the rest is missing";
+    EXPECT_NO_THROW(launch<fault_twice>(m, range(100), from, *to).wait());
+    EXPECT_EQ(to->host()[99], 200);
+  }
+}
+
+TEST(spread_that_is_stopped, spoils_nothing_that_is_written_before_its_end_is_seen) {
+  const machine m = samples::play(samples::wired(2));
+  const array<std::int32_t> from{m, ramp(100)};
+  array<std::int32_t> to{m, 100, 1}, copy{m, 100, 1};
+  samples::gate gate;
+  gate.hold(m[0].default_stream());
+  const launch_run run = launch<fault_twice>(m, {.strategy = balance::guided}, range(100), from, to);
+  run.cancel();
+  EXPECT_FALSE(run.ready()) << "its first pieces are held; there will be no others";
+  to.write(std::vector<std::int32_t>(5, 7), 95);
+  const launch_run reads = launch<fault_twice>(m, last_ten, to, copy);
+  gate.open();
+  EXPECT_EQ(error_of([&] { run.wait(); }).code, errc::cancelled);
+  EXPECT_EQ(error_of([&] { reads.wait(); }).code, errc::cancelled);
+  EXPECT_EQ(readable(to, errc::cancelled).size(), 5u);
+}
+
+TEST(spread_that_is_stopped, lets_nobody_read_the_old_value_of_its_reduction) {
+  for (const balance strategy : {balance::static_equal, balance::guided}) {
+    const machine m = samples::play(samples::wired(2));
+    const array<std::int32_t> values{m, ramp(100)};
+    array<std::int64_t> total{m, 1, 5};
+    samples::gate gate;
+    gate.hold(m[0].default_stream());
+    const launch_run run = launch<fault_total>(m, {.strategy = strategy}, range(100), values, total);
+    run.cancel();
+    gate.open();
+    EXPECT_EQ(error_of([&] { run.wait(); }).code, errc::cancelled);
+    EXPECT_EQ(error_of([&] { static_cast<void>(total.host()); }).code, errc::cancelled);
+    total.write(std::vector<std::int64_t>{1});
+    launch<fault_total>(m, {.strategy = strategy}, range(100), values, total).wait();
+    EXPECT_EQ(total.host()[0], 5'051);
+  }
+}
+
+TEST(spread_whose_device_goes, is_the_cause_for_launches_elsewhere_that_read_what_it_had_not_begun) {
+  auto topology = samples::wired(2);
+  topology_fault fault;
+  fault.what = topology_fault::kind::device_lost;
+  fault.device = device_id{1};
+  fault.nth = 2;
+  topology.faults.push_back(fault);
+  const machine m{weft::machine_options{.machine = topology}};
+  array<std::int32_t> from{m, ramp(100)}, to{m, 100, 1}, copy{m, 100, 1};
+  samples::gate gate;
+  gate.hold(m[1].default_stream());
+  const launch_run lost = launch<fault_twice>(
+      m, {.devices = {.ids = {device_id{1}}}, .memory_limits = {{device_id{1}, bytes{100}}}}, range(100), from, to);
+  gate.open();
+  EXPECT_EQ(error_of([&] { lost.wait(); }).code, errc::device_lost);
+  const spread_options elsewhere{.on_failure = failure_policy::retry_elsewhere};
+  for (const auto& e : {error_of([&] { launch<fault_twice>(m, elsewhere, last_ten, to, copy).wait(); }),
+                        error_of([&] { launch<fault_add>(m, elsewhere, last_ten, to, 1).wait(); }),
+                        error_of([&] { static_cast<void>(to.host()); })}) {
+    EXPECT_EQ(e.code, errc::device_lost) << e.what;
+    EXPECT_TRUE(says(e, "gpu1")) << e.what;
+  }
+  EXPECT_EQ(readable(to, errc::device_lost), std::vector<std::size_t>{});
+  EXPECT_NO_THROW(launch<fault_twice>(m, elsewhere, range(100), from, to).wait());
+  EXPECT_EQ(to.host()[99], 200);
+}
+
+TEST(spread_that_fails, lets_nobody_read_old_values_where_it_waited_for_another_launch) {
+  const machine m = samples::play(samples::wired(2));
+  array<std::int32_t> from{m, ramp(100)}, to{m, 100, 1};
+  samples::gate gate;
+  gate.hold(m[0].default_stream());
+  const launch_run before = launch<fault_add>(m, {.strategy = balance::guided}, range(100), from, 1);
+  const launch_run run = launch<fault_twice>(m, {.memory_limits = {{device_id{1}, bytes{2}}}}, range(100), from, to);
+  gate.open();
+  EXPECT_EQ(error_of([&] { run.wait(); }).code, errc::out_of_memory);
+  EXPECT_EQ(readable(to, errc::out_of_memory), std::vector<std::size_t>{});
+  EXPECT_EQ(error_of([&] { static_cast<void>(weft::sum(m, to)); }).code, errc::out_of_memory);
+  EXPECT_NO_THROW(before.wait());
+  EXPECT_EQ(from.host()[99], 101) << "it only read these";
+  to.write(ramp(100));
+  EXPECT_EQ(to.host(), ramp(100));
 }
 
 TEST(spread_that_is_stopped, gives_its_streams_to_no_later_launch_on_its_arrays) {

@@ -100,8 +100,7 @@ class array {
 
   /// Copies to the host, from wherever the parts are; waits for the launches that write them.
   /// Errors: out_of_range; invalid_argument for elements that nothing has written; the root cause of a launch that
-  ///   failed to write them once it had begun to. What it had not begun keeps its old values: wait for the launch
-  ///   first.
+  ///   failed to write them.
   void read(std::span<T> to, std::size_t first = 0,
             std::source_location where = std::source_location::current()) const {
     if (body_) return detail::read_array(*body_, first, std::as_writable_bytes(to), where);

@@ -33,9 +33,10 @@ bool has_failed(const event& e) { return e.record() && e.record()->finished() &&
 /// Later uses need not know of it: it has ended well, or was a read that failed, which left the elements alone.
 bool is_over(const array_use& use) { return is_done(use.done) || (!use.writes && has_failed(use.done)); }
 
-/// Elements that are written anew need not know of a use that failed.
-void forget_failed(std::vector<array_use>& uses, const interval& range) {
-  const auto is_replaced = [&](const array_use& use) { return use.range.overlaps(range) && has_failed(use.done); };
+/// Takes `range` out of those uses that `is_meant` is true of.
+template <class Is>
+void forget(std::vector<array_use>& uses, const interval& range, Is is_meant) {
+  const auto is_replaced = [&](const array_use& use) { return use.range.overlaps(range) && is_meant(use); };
   if (std::none_of(uses.begin(), uses.end(), is_replaced)) return;
   std::vector<array_use> kept;
   for (const array_use& use : uses) {
@@ -48,6 +49,11 @@ void forget_failed(std::vector<array_use>& uses, const interval& range) {
     }
   }
   uses = std::move(kept);
+}
+
+/// Elements that are written anew need not know of a use that failed.
+void forget_failed(std::vector<array_use>& uses, const interval& range) {
+  forget(uses, range, [](const array_use& use) { return has_failed(use.done); });
 }
 
 /// Makes a stream wait for an event, unless the event is of that stream itself.
@@ -173,6 +179,7 @@ void array_body::order(const stream& stream, array_instance& where, const interv
 
 void array_body::wrote(array_instance& to, const interval& range) {
   constant_.remove(range);
+  forget(unwritten_, range, [](const array_use&) { return true; });
   for (const std::int64_t by : turns()) {
     const interval copy = turned(range, by);
     for (interval_set& set : had_) set.remove(copy);
@@ -186,6 +193,20 @@ void array_body::wrote(array_instance& to, const interval& range) {
   }
   had_by(to.device).add(range);
   to.valid.add(range);
+}
+
+void array_body::leave_unwritten(const interval& range, const event& failed) {
+  if (range.empty()) return;
+  forget(unwritten_, range, [](const array_use&) { return true; });
+  unwritten_.push_back({range, true, failed});
+}
+
+std::vector<event> array_body::unwritten(const interval& range) const {
+  std::vector<event> found;
+  for (const array_use& use : unwritten_) {
+    if (share_elements(use.range, range)) found.push_back(use.done);
+  }
+  return found;
 }
 
 /// Before a copy is submitted: who waits for it, and who must come after it, will know of it whatever else fails.
@@ -291,7 +312,11 @@ array_instance& array_body::acquire(const array_need& need, const lane& by, cons
     is_untidy_ = true;
   }
   std::erase_if(found->uses, is_over);
-  if (!need.reads) forget_failed(found->uses, need.range);  // overwritten without being read
+  if (need.reads) {
+    for (const event& e : unwritten(need.range)) by.compute().wait(e);
+  } else {
+    forget_failed(found->uses, need.range);  // overwritten without being read
+  }
   if (need.reads || need.keeps) {
     for (const interval& lacking : found->valid.outside(need.range)) {
       const interval_set nowhere = fetch(*found, lacking, by, route, moves);
@@ -620,6 +645,7 @@ void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_
         }
       }
       if (!left.empty()) raise_undefined(left.runs().front(), where);
+      moves.copies = unwritten(range);
       for (const interval& part : constant.runs()) {
         for (std::int64_t i = part.begin; i < part.end; ++i) {
           std::memcpy(to.data() + static_cast<std::uint64_t>(i - range.begin) * element(), pattern_.data(),

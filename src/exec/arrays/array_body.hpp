@@ -86,6 +86,10 @@ class array_body {
   /// Drops what `device` alone held of `range` without having finished; the home counts again for what it gave.
   /// False when there is nothing left to start from.
   [[nodiscard]] bool abandon(const interval& range, device_id device, bool reads);
+  /// A launch fails before it has begun to write `range`: who reads that waits for `failed`, and fails with it.
+  void leave_unwritten(const interval& range, const event& failed);
+  /// The events of such launches, where nothing has written `range` since.
+  [[nodiscard]] std::vector<event> unwritten(const interval& range) const;
   /// Drops instances on a device (none: on all) that hold nothing which is not valid elsewhere.
   void drop_replicas(device_id device);
   /// Drops instances whose elements lie on the same device in a memory with more room too. Not between acquire() and
@@ -180,7 +184,8 @@ class array_body {
   instance_list instances_;
   std::vector<std::byte> pattern_;  // of elements in constant_
   interval_set constant_;
-  std::vector<interval_set> had_;  // unchanged since it was there; by device, behind the host's
+  std::vector<array_use> unwritten_;  // no two overlap
+  std::vector<interval_set> had_;     // unchanged since it was there; by device, behind the host's
   interval_set& had_by(device_id device) {
     const std::size_t at = device.index() + 1;  // of none, the host, 0
     if (at >= had_.size()) had_.resize(at + 1);

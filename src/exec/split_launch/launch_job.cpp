@@ -121,7 +121,11 @@ void launch_job::begin() {
   }
   decide_first();
   after_decision();
-  if (settled() && failure_) raise(error{*tell()});
+  {
+    const std::lock_guard lock{mutex_};
+    is_accepted_ = phase_ != phase::settled || !failure_;
+  }
+  if (!is_accepted_) raise(error{*tell()});
 }
 
 /// A decision that cannot be carried out fails the launch, whatever the reason: nobody else would end it.
@@ -197,7 +201,10 @@ void launch_job::pump() {
     fail(balancer_->has_taker() ? errc::out_of_memory : errc::device_lost, how);
   }
   const bool certain = all_handed_out && !reductions && plan_.options.on_failure == failure_policy::fail_fast;
-  if (certain) submitted_.store(true, std::memory_order_release);
+  if (certain) {
+    if (balancer_->unassigned() > 0) give_up_the_rest();
+    submitted_.store(true, std::memory_order_release);
+  }
   if (!certain || gate_) watch_flights();  // somebody has to go on when a piece has ended
 }
 
@@ -358,6 +365,7 @@ void launch_job::run_piece(flight& f, worker& by) {
       request.arguments.push_back(given);
       continue;
     }
+    f.reads_unwritten = f.reads_unwritten || (a.reads && !a.array->unwritten(range).empty());
     // In passes, for memory is short: what a piece may write beyond its own elements, another one writes.
     const bool in_part = next.count < request_->items && a.writes && a.own(steps) != range;
     const array_need wanted{next.device, range, a.reads, a.writes, in_part};
@@ -433,7 +441,7 @@ void launch_job::lose(const flight& undone, const std::shared_ptr<const error>& 
   const device_id device = undone.what.device;
   // Pieces fail along with a lost device that they needed data of; a device that is there does not fail for ever.
   constexpr int most_again = 1000;
-  if (++again_ > most_again) {
+  if (undone.reads_unwritten || ++again_ > most_again) {
     fail(cause);
     return;
   }
@@ -647,7 +655,28 @@ void launch_job::combine() {
   }
 }
 
+/// Marks what no piece has written or may still write. Before later launches begin: they may write it. A launch that is
+/// refused in begin() leaves its arrays as they are.
+void launch_job::give_up_the_rest() {
+  if (has_submitted() || (!is_accepted_ && flights_.empty() && record_.pieces.empty())) return;
+  interval_set left{{0, plan_.steps()}};
+  for (const piece_record& p : record_.pieces) {
+    if (!p.failed) left.remove({p.what.first, p.what.first + p.what.count});
+  }
+  const event failed = ending();
+  const array_locks locks{arrays_};
+  for (const job_argument& a : plan_.arguments) {
+    if (!a.array || a.is_temporary || !a.writes) continue;
+    if (a.reduces && workers_.size() > 1) a.array->leave_unwritten(a.array->all(), failed);
+    for (const interval& run : left.runs()) {
+      const std::int64_t begin = plan_.over.begin[plan_.outer()];
+      a.array->leave_unwritten(a.reach({begin + run.begin, begin + run.end}), failed);
+    }
+  }
+}
+
 void launch_job::settle() {
+  if (failure_) guarded([this] { give_up_the_rest(); });
   phase_ = phase::settled;
   record_.ended = record_.submitted;
   for (const piece_record& p : record_.pieces)
@@ -743,18 +772,18 @@ std::shared_ptr<const error> launch_job::tell() {
 }
 
 event launch_job::done() {
-  event made;
-  {
-    const std::lock_guard lock{mutex_};
-    if (!gate_) {
-      backend& keeper = *plan_.state->backends().front();
-      gate_ = value_or_raise(keeper.create_gate(), plan_.where);
-      if (phase_ == phase::settled) keeper.open_gate(gate_, failure_);
-      watch_flights();
-    }
-    made = detail::make<event>(plan_.state, gate_);
+  const std::lock_guard lock{mutex_};
+  return ending();
+}
+
+event launch_job::ending() {
+  if (!gate_) {
+    backend& keeper = *plan_.state->backends().front();
+    gate_ = value_or_raise(keeper.create_gate(), plan_.where);
+    if (phase_ == phase::settled) keeper.open_gate(gate_, failure_);
+    watch_flights();
   }
-  return made;
+  return detail::make<event>(plan_.state, gate_);
 }
 
 void launch_job::look() {

@@ -116,9 +116,10 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
     event kernel;
     array_moves in, out;
     bool is_watched = false;
-    bool is_queued = false;     // the first of its worker, in streams with earlier work
-    std::vector<event> behind;  // likewise: what has to end before it
-    bool is_leftover = false;   // what a piece had submitted when it could not go on
+    bool is_queued = false;        // the first of its worker, in streams with earlier work
+    std::vector<event> behind;     // likewise: what has to end before it
+    bool reads_unwritten = false;  // by a launch that failed: no other device finds it either
+    bool is_leftover = false;      // what a piece had submitted when it could not go on
   };
   enum class phase : std::uint8_t { blocked, running, combining, settled };
 
@@ -150,6 +151,8 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   void lose(const flight& undone, const std::shared_ptr<const error>& cause);
   void combine();
   void drop(const std::shared_ptr<lane>& spoiled);
+  [[nodiscard]] event ending();  // done(), with the mutex held
+  void give_up_the_rest();
   void decide_first();
   void conclude();
   void settle();
@@ -170,6 +173,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> submitted_{false};
   std::atomic<bool> settled_{false};
+  bool is_accepted_ = false;  // begin() is over: wait() tells of a failure
 
   mutable std::mutex mutex_;
   phase phase_ = phase::blocked;
