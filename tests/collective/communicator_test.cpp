@@ -254,6 +254,29 @@ TEST(communicator, combines_by_a_kernel_of_the_program) {
   }
 }
 
+WEFT_KERNEL(collective_refusal, (WEFT_INOUT(uint32_t) into, WEFT_IN(uint32_t) more), {
+  if (into[i] == more[i]) throw std::runtime_error{"spilt milk"};
+  if (i == 3) throw 42;
+});
+
+TEST(communicator, names_the_operation_that_throws) {
+  for (const auto clock : {weft::clock_kind::wall, weft::clock_kind::virtual_time}) {
+    const machine m = host_machine(2, clock);
+    communicator all{m};
+    const words w{all, 131};
+    const auto cause = error_of([&] { all.all_reduce(w.memory, reduction_op::by<collective_refusal>()).wait(); });
+    EXPECT_EQ(cause.code, errc::kernel_failed) << cause.what;
+    EXPECT_NE(cause.what.find("collective_refusal"), std::string::npos) << cause.what;
+    weft::copy(w.memory[0], w.given[1]);
+    weft::copy(w.memory[1], w.given[1]);
+    const auto worded = error_of([&] { all.all_reduce(w.memory, reduction_op::by<collective_refusal>()).wait(); });
+    EXPECT_EQ(worded.code, errc::kernel_failed) << worded.what;
+    EXPECT_NE(worded.what.find("spilt milk"), std::string::npos) << worded.what;
+    all.all_reduce(w.memory, reduction_op::by<collective_bits>()).wait();
+    EXPECT_EQ(w.read(0), w.read(1)) << "it goes on";
+  }
+}
+
 TEST(communicator, combines_in_the_order_of_ranks_when_asked_to) {
   const machine m = host_machine(5, weft::clock_kind::wall);
   communicator all{m};

@@ -135,6 +135,23 @@ TEST(rank_communicator, combines_by_a_kernel_of_the_user_in_the_order_of_ranks) 
   }));
 }
 
+WEFT_KERNEL(refuses, (WEFT_INOUT(float) into, WEFT_IN(float) more), {
+  if (into[i] + more[i] > 0) throw std::runtime_error{"spilt milk"};
+  throw 42;
+});
+
+TEST(rank_communicator, tells_every_rank_of_the_operation_that_throws) {
+  for (const float value : {0.0F, 1.0F}) {
+    EXPECT_TRUE(ranks::run(kind::threads, 2, [value](rank_communicator& c, const group&) -> std::string {
+      std::vector<float> mine(100, value);
+      const weft::error e = samples::error_of([&] { c.all_reduce(mine, reduction_op::by<refuses>()); });
+      const bool is_told = e.code == weft::errc::kernel_failed && e.what.find("refuses") != std::string::npos &&
+                           e.what.find("spilt milk") != (value > 0 ? std::string::npos : 0);
+      return is_told ? std::string{} : to_string(e);
+    })) << value;
+  }
+}
+
 /// Floats whose sum depends on the order.
 float rough(int r, std::size_t i) {
   const auto x = static_cast<float>((i * 2654435761U + static_cast<std::size_t>(r) * 40503U) % 100003U);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/fold/fold.hpp"
 
+#include "backend/kernels/kernel_outcome.hpp"
 #include "weft/core/raise.hpp"
 
 #include <algorithm>
@@ -98,7 +99,7 @@ struct here {
       each.count = count;
       each.slab = 1;
     }
-    user->host(range(count), list);
+    if (auto failed = kernel_outcome(*user, range(count), list, false, {})) raise(*std::move(failed));
   }
 };
 

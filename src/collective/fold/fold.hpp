@@ -50,7 +50,7 @@ struct fold_request {
 /// On the calling thread, over memory that it may follow. Cost: one pass over the memory for up to eight ranks; no
 /// allocation.
 /// Errors: unsupported without a place to work in, and for a user's op of a type that no kernel takes; incompatible for
-///   one of another type. Nothing has been written then.
+///   one of another type. Nothing has been written then. kernel_failed of a user's op, as of a launch.
 void fold_here(const fold_request& request);
 
 /// In a stream, by its device, over memory that the device has a right to. The event of the last pass.

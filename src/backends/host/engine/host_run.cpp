@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host backend: kernels and host functions.
 #include "backend/address.hpp"
+#include "backend/kernels/kernel_outcome.hpp"
 #include "backends/host/host_backend.hpp"
 #include "core/errors/make_error.hpp"
 #include "core/text/hex.hpp"
@@ -128,15 +129,8 @@ result<event_ref> host_backend::do_launch(stream_handle handle, launch_request r
                 if (direction != parameter_direction::in) transfers_.account(by, memory->owner, size);
               }
             }
-            if (check_access_ && r.kernel->host_checked != nullptr) {
-              if (auto bad = r.kernel->host_checked(r.range, r.arguments)) {
-                return shared_error(make_error(errc::illegal_access, describe(*r.kernel, *bad) + " on " + to_string(by),
-                                               error_scope::device));
-              }
-              return nullptr;
-            }
-            r.kernel->host(r.range, r.arguments);
-            return nullptr;
+            auto failed = kernel_outcome(*r.kernel, r.range, r.arguments, check_access_, by);
+            return failed ? shared_error(*std::move(failed)) : nullptr;
           },
           note, price, std::move(stop)),
       std::move(mark));
