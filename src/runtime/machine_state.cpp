@@ -182,6 +182,8 @@ std::optional<std::string> machine_state::backend_of_environment() {
   return "host";
 }
 
+bool machine_state::checks_access() const { return options_.check_access.value_or(is_debug_build); }
+
 void machine_state::open_backends() {
   backend_options plan;
   plan.device_count = options_.devices.value_or(4);
@@ -193,7 +195,7 @@ void machine_state::open_backends() {
   }
   plan.clock = options_.clock;
   plan.strict = options_.strict;
-  plan.check_access = options_.check_access.value_or(is_debug_build);
+  plan.check_access = checks_access();
   plan.check_order = checks_order_;
   plan.fill_new_memory = options_.fill_new_memory;
   plan.max_in_flight = options_.max_in_flight;

@@ -54,6 +54,7 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   [[nodiscard]] const std::vector<backend_status>& statuses() const { return statuses_; }
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
   [[nodiscard]] const machine_options& options() const { return options_; }
+  [[nodiscard]] bool checks_access() const;
   [[nodiscard]] bool checks_order() const { return checks_order_; }
   [[nodiscard]] const topology& layout() const { return backends_.front()->layout(); }
   [[nodiscard]] std::chrono::nanoseconds now() const { return backends_.front()->now(); }

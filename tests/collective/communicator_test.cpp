@@ -254,10 +254,33 @@ TEST(communicator, combines_by_a_kernel_of_the_program) {
   }
 }
 
+WEFT_KERNEL(collective_sneak, (WEFT_INOUT(float) into, WEFT_IN(float) more), { into[i + 5] = into[i] + more[i]; });
 WEFT_KERNEL(collective_refusal, (WEFT_INOUT(uint32_t) into, WEFT_IN(uint32_t) more), {
   if (into[i] == more[i]) throw std::runtime_error{"spilt milk"};
   if (i == 3) throw 42;
 });
+
+TEST(communicator, reports_in_check_mode_an_operation_that_leaves_its_elements) {
+  weft::machine_options options;
+  options.devices = 2;
+  options.check_access = true;
+  const machine m{options};
+  communicator all{m};
+  std::vector<weft::buffer<float>> memory;
+  std::vector<weft::device_span<float>> first;
+  for (int r = 0; r < 2; ++r) {
+    first.push_back(memory.emplace_back(m[r], 200).span().subspan(0, 100));
+    weft::fill(memory.back(), 1.0F);
+  }
+  const auto cause = error_of([&] { all.all_reduce(first, reduction_op::by<collective_sneak>()).wait(); });
+  EXPECT_EQ(cause.code, errc::illegal_access) << cause.what;
+  EXPECT_NE(cause.what.find("collective_sneak: item 0 accesses element 5"), std::string::npos) << cause.what;
+  std::vector<float> behind(100);
+  for (const auto& one : memory) {
+    weft::copy(behind, one.span().subspan(100, 100));
+    EXPECT_EQ(behind, std::vector<float>(100, 1.0F));
+  }
+}
 
 TEST(communicator, names_the_operation_that_throws) {
   for (const auto clock : {weft::clock_kind::wall, weft::clock_kind::virtual_time}) {

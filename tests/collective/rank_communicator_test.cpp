@@ -135,10 +135,35 @@ TEST(rank_communicator, combines_by_a_kernel_of_the_user_in_the_order_of_ranks) 
   }));
 }
 
+WEFT_KERNEL(sneaks, (WEFT_INOUT(float) into, WEFT_IN(float) more), { into[i + 5] = into[i] + more[i]; });
 WEFT_KERNEL(refuses, (WEFT_INOUT(float) into, WEFT_IN(float) more), {
   if (into[i] + more[i] > 0) throw std::runtime_error{"spilt milk"};
   throw 42;
 });
+
+TEST(rank_communicator, reports_in_check_mode_an_operation_that_leaves_its_elements) {
+  const world checked{[](int devices) {
+    weft::machine_options options;
+    options.devices = devices;
+    options.check_access = true;
+    return weft::machine{options};
+  }};
+  // the first enters with its elements; in symmetric memory the others are combined in place
+  for (const std::size_t count : {std::size_t{100}, std::size_t{5000}}) {
+    const auto part = [count](rank_communicator& c, const group&) -> std::string {
+      auto there = c.allocate<float>(2 * count);
+      weft::copy(there.span(), std::vector<float>(2 * count, 1.0F));
+      const weft::error e =
+          samples::error_of([&] { c.all_reduce(there.span().subspan(0, count), reduction_op::by<sneaks>()); });
+      if (e.code != weft::errc::illegal_access || e.what.find("sneaks: item ") == std::string::npos)
+        return to_string(e);
+      std::vector<float> behind(count);
+      weft::copy(behind, there.span().subspan(count, count));
+      return same(behind, std::vector<float>(count, 1.0F), "behind its elements");
+    };
+    EXPECT_TRUE(ranks::run(kind::threads, 2, part, {}, checked)) << count;
+  }
+}
 
 TEST(rank_communicator, tells_every_rank_of_the_operation_that_throws) {
   for (const float value : {0.0F, 1.0F}) {

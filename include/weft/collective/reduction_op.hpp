@@ -27,7 +27,7 @@ class reduction_op {
   [[nodiscard]] static reduction_op average() { return reduction_op{kind::average, {}, {}}; }
   /// A kernel over (WEFT_INOUT(T) into, WEFT_IN(T) more): into[i] becomes what the two make. It must be associative,
   /// and commutative unless order::rank is asked for. Not for half and bfloat16, which no kernel takes.
-  /// Errors of the collective, at once or at a wait: kernel_failed – it threw on the host.
+  /// Errors of the collective, at once or at a wait: kernel_failed – it threw on the host; illegal_access – check mode.
   template <class Kernel>
   [[nodiscard]] static reduction_op by(std::source_location where = std::source_location::current()) {
     const auto& code = detail::code_of<Kernel>();

@@ -296,7 +296,7 @@ bool communicator::body::try_here(const detail::collective_plan& plan, std::sour
     may_run_here_ = false;
     return false;
   }
-  run_here(plan, windows_);
+  run_here(plan, windows_, ranks->state->checks_access());
   count_traffic(plan);
   return true;
 }

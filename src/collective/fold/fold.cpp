@@ -77,6 +77,8 @@ void for_each_argument(const fold_pass& pass, Memory&& memory, Scalar&& scalar) 
 
 /// On the calling thread.
 struct here {
+  bool checks_access;
+
   void run(const fold_pass& pass) const {
     // Kept, as making it anew would cost as much as folding a few hundred elements. Of what is left from the call
     // before, a fold kernel looks at nothing.
@@ -99,7 +101,7 @@ struct here {
       each.count = count;
       each.slab = 1;
     }
-    if (auto failed = kernel_outcome(*user, range(count), list, false, {})) raise(*std::move(failed));
+    if (auto failed = kernel_outcome(*user, range(count), list, checks_access, {})) raise(*std::move(failed));
   }
 };
 
@@ -249,7 +251,7 @@ void fold_by(Where& by, const fold_request& request, std::source_location where)
 
 void fold_here(const fold_request& request) {
   if (request.count <= 0 || request.inputs.empty() || request.outputs.empty()) return;
-  here by;
+  here by{request.checks_access};
   fold_by(by, request, {});
 }
 

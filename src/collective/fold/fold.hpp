@@ -44,13 +44,15 @@ struct fold_request {
   std::shared_ptr<const kernel_code> user;  // for kind::user
   std::int64_t count = 0;
   std::int64_t divide_by = 1;
+  bool checks_access = false;  // of the user's kernel, on the calling thread
   std::span<void* const> inputs, outputs;
 };
 
 /// On the calling thread, over memory that it may follow. Cost: one pass over the memory for up to eight ranks; no
 /// allocation.
 /// Errors: unsupported without a place to work in, and for a user's op of a type that no kernel takes; incompatible for
-///   one of another type. Nothing has been written then. kernel_failed of a user's op, as of a launch.
+///   one of another type. Nothing has been written then. illegal_access and kernel_failed of a user's op, as of a
+///   launch.
 void fold_here(const fold_request& request);
 
 /// In a stream, by its device, over memory that the device has a right to. The event of the last pass.

@@ -316,12 +316,14 @@ void fail_in_homes(collective_streams& streams, collective_call& into, std::shar
   }
 }
 
-void run_here(const collective_plan& plan, const collective_buffers& memory) {
+void run_here(const collective_plan& plan, const collective_buffers& memory, bool checks_access) {
   const std::size_t size = size_of(plan.type);
   fold_addresses in, out;
   for (const schedule_turn& turn : plan.turns) {
     if (turn.move == nullptr) {
-      fold_here(request_of(plan, turn.fold, memory, in, out));
+      fold_request request = request_of(plan, turn.fold, memory, in, out);
+      request.checks_access = checks_access;
+      fold_here(request);
       continue;
     }
     const memory_ref dst = memory.at(turn.move->to, turn.move->count, size);

@@ -148,7 +148,7 @@ void end_in_homes(collective_streams& streams, collective_call& into, std::span<
 /// cause, so that it is told as whatever else fails in a stream.
 void fail_in_homes(collective_streams& streams, collective_call& into, std::shared_ptr<const error> cause) noexcept;
 
-/// All steps on this thread; `memory` holds addresses that it may follow.
-void run_here(const collective_plan& plan, const collective_buffers& memory);
+/// All steps on this thread; `memory` holds addresses that it may follow. Errors: those of fold_here.
+void run_here(const collective_plan& plan, const collective_buffers& memory, bool checks_access);
 
 }  // namespace weft::detail

@@ -175,6 +175,7 @@ void rank_communicator_body::fold(const rank_call& call, std::int64_t count, std
   request.user = call.user;
   request.count = count;
   request.divide_by = divide_by;
+  request.checks_access = state_of(on)->checks_access();
   const auto run = [&](const fold_request& one) { by_device ? fold_by_device(one) : fold_here(one); };
   // with more than one pass the first output keeps what the passes before made: it must be none of the later inputs
   const std::size_t in_one_pass = call.terms.op == reduction_op::kind::user ? 1 : fold_width;
