@@ -282,6 +282,22 @@ TEST(communicator, reports_in_check_mode_an_operation_that_leaves_its_elements) 
   }
 }
 
+TEST(communicator, fails_where_all_its_devices_are_lost_while_it_submits) {
+  weft::machine_options options;
+  options.devices = 2;
+  options.check_access = true;
+  options.check_order = true;  // nothing runs outside of the devices' streams
+  const machine m{options};
+  communicator all{m};
+  std::vector<weft::buffer<float>> memory;
+  for (int r = 0; r < 2; ++r) memory.emplace_back(m[r], 100);
+  collective_options with;
+  with.algorithm = collective_algorithm::halving_doubling;
+  const auto cause = error_of([&] { all.all_reduce(memory, reduction_op::by<collective_sneak>(), with).wait(); });
+  EXPECT_TRUE(m[0].is_lost() && m[1].is_lost());
+  EXPECT_NE(cause.what.find("collective_sneak: item 0 accesses element 5"), std::string::npos) << cause.what;
+}
+
 TEST(communicator, names_the_operation_that_throws) {
   for (const auto clock : {weft::clock_kind::wall, weft::clock_kind::virtual_time}) {
     const machine m = host_machine(2, clock);

@@ -23,7 +23,8 @@ wait_outcome collective_run::body::wait_until(wait_deadline until) const {
     if (outcome == wait_outcome::timed_out) in_time = false;
     if (outcome == wait_outcome::failed && !failure) failure = e->cause();
   }
-  if (failure) raise(broken ? error{*broken} : named(failure));
+  // where every device is lost, no stream could take what it is broken by
+  if (failure || (broken && in_time)) raise(broken ? error{*broken} : named(failure));
   return in_time ? wait_outcome::ok : wait_outcome::timed_out;
 }
 
