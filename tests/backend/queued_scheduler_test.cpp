@@ -531,6 +531,46 @@ TEST_F(queued_scheduler, hands_nothing_over_behind_a_gate_that_opens_with_a_fail
   }
 }
 
+TEST_F(queued_scheduler, hands_nothing_over_while_a_command_that_failed_lets_go_of_its_memory) {
+  const auto check = [&](const event_ref& dependency, const auto& fail) {
+    auto& s = stream_on(gpu0);
+    auto made = std::make_unique<queued::driver_command<std::shared_ptr<void>>>(
+        [this](queued::native_queue queue, queued::native_event* last) -> weft::result<void> {
+          *last = driver_->add(queue);
+          return {};
+        });
+    event_ref behind;
+    made->dependency = dependency;
+    made->memory.emplace_back(nullptr, [&](void*) { behind = submit(s); });
+    const event_ref failed = work().submit(s, std::move(made));
+    fail(failed);
+    EXPECT_TRUE(is_seen_to_end(failed));
+    ASSERT_TRUE(behind);
+    EXPECT_EQ(native(behind), nullptr);
+    EXPECT_TRUE(is_seen_to_end(behind));
+    EXPECT_EQ(behind->cause(), failed->cause());
+  };
+  check({}, [&](const event_ref& e) { driver_->end(native(e), queued::event_state::failed); });
+  const event_ref gate = work().create_gate();
+  check(gate, [&](const event_ref&) { work().open_gate(*gate, std::make_shared<const weft::error>()); });
+}
+
+TEST_F(queued_scheduler, hands_nothing_over_before_the_host_has_done_its_part_of_what_ended) {
+  auto& s = stream_on(gpu0);
+  auto made = some_work();
+  event_ref behind;
+  made->is_delivering = true;
+  made->at_end = [&] {
+    behind = submit(s);
+    EXPECT_EQ(native(behind), nullptr);
+  };
+  const event_ref e = work().submit(s, std::move(made));
+  driver_->end(native(e));
+  EXPECT_TRUE(is_seen_to_end(e));
+  ASSERT_TRUE(behind);
+  EXPECT_NE(native(behind), nullptr);
+}
+
 TEST_F(queued_scheduler, names_the_first_failure_where_a_driver_fails_everything_after_it) {
   auto& s = stream_on(gpu0);
   auto& other = stream_on(gpu0);

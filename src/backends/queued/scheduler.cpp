@@ -265,10 +265,7 @@ scheduler::start_outcome scheduler::try_start(queued_stream& s, command& c, std:
     note_to_arm(s, *s.flying_.back());
     return start_outcome::blocked;
   }
-  if (cause) {
-    s.failures_.add(cause, c.sequence_);  // at once, for what comes next
-    return start_outcome::ended;
-  }
+  if (cause) return start_outcome::ended;
   if (!s.worker_.joinable()) {
     auto started = guarded([&]() -> result<void> {
       s.worker_ = std::jthread{[this, &s](const std::stop_token& shutdown) { work(s, shutdown); }};
@@ -352,9 +349,12 @@ bool scheduler::reap(queued_stream& s) {
       }
     }
     auto cause = outcome_of(ended, state);
+    if (!cause) cause = s.failures_.skips(ended.sequence_);
+    // both before it goes, for what comes next
+    if (!cause) ended.deliver();
     {
       const std::lock_guard lock{s.mutex_};
-      if (cause) s.failures_.add(cause, ended.sequence_);  // at once, for what comes next
+      if (cause) s.failures_.add(cause, ended.sequence_);
       s.flying_.pop_front();
       look();
     }
@@ -381,6 +381,7 @@ void scheduler::pump(queued_stream& s) {
           dependency = c->dependency;
         }
       } else {
+        if (cause) s.failures_.add(cause, c->sequence_);  // before it goes, for what comes next
         s.waiting_.pop_front();
       }
       if (outcome == start_outcome::started) continue;
@@ -522,7 +523,6 @@ void scheduler::finish(command& c, std::shared_ptr<const error> cause) {
   }
   if (tracing_.load(std::memory_order_acquire)) trace(c, cause != nullptr);
   if (!cause && c.path != nullptr) moved_(*c.path, c.note.bytes);
-  if (!cause) c.deliver();
   // lets go of memory before anybody can see the command ended
   c.let_go();
   c.dependency = {};

@@ -6,7 +6,8 @@
 // the driver has, and can wait for, are the driver's too. What only the host can tell (a gate, a host function, an
 // event that the driver cannot wait for, a failure that skips what follows) holds a stream back, until it is known. So
 // nothing is ever submitted that may have to be taken back: no driver can, and in OpenCL user events that nobody
-// completes hang some of them.
+// completes hang some of them. One exception: what is handed over behind a wait that is the driver's, when a device was
+// lost that it waits for and nobody has looked yet, runs; its event tells of the loss.
 //
 // The end of a command is seen by whoever looks or waits; the driver is asked to call only where somebody wants to be
 // told without waiting (event_record::watched), or a stream is held back by what it has in the queue.
