@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <list>
 namespace communicator_faults_test {
 
 using namespace samples;
@@ -187,6 +188,28 @@ TEST(communicator_faults, a_call_in_other_streams_does_not_wait_for_one_that_is_
     held.open();
     EXPECT_NO_THROW(waits.wait()) << to_string(algorithm);
   }
+}
+
+TEST(communicator_faults, keeps_memory_for_as_many_sets_of_streams_as_work_at_a_time_but_for_eight_at_most) {
+  sums s{wired(3)};
+  s.fill();
+  s.start(collective_algorithm::ring).wait();
+  const auto of_one = s.all.footprint();
+  for (int n = 0; n < 10; ++n) {
+    sums_aside aside{s.m};
+    aside.start(s.all, collective_algorithm::ring).wait();
+    EXPECT_EQ(s.all.footprint(), of_one);
+  }
+  std::list<sums_aside> all;
+  std::vector<weft::collective_run> runs;
+  gate held;
+  for (int n = 0; n < 10; ++n) {
+    held.hold(all.emplace_back(s.m).streams[1]);
+    runs.push_back(all.back().start(s.all, collective_algorithm::ring));
+  }
+  EXPECT_EQ(s.all.footprint().value(), 8 * of_one.value());
+  held.open();
+  for (const auto& run : runs) EXPECT_NO_THROW(run.wait());
 }
 
 TEST(communicator_faults, a_device_that_was_reset_works_again_with_new_memory) {

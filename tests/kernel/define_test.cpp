@@ -569,8 +569,8 @@ TEST(checked_kernel, is_blind_where_no_value_of_what_it_writes_reaches_an_index_
   }
   EXPECT_FALSE((weft::detail::read_body("(TWO(from, to))", "{ b[i] = a[b[i]]; }", std::array{false, true}).is_blind));
   EXPECT_FALSE((weft::detail::read_body("(MACRO, to)", "{ to[v[i]] = 1; }", std::array{true, true}).is_blind));
-  for (const std::string_view harmful :
-       {"{ to[i] /= from[i]; }", "{ int k = i % n; }", "{ int own[2]; to[i] = own[0]; }"})
+  for (const std::string_view harmful : {"{ to[i] /= from[i]; }", "{ int k = i % n; }",
+                                         "{ int own[2]; to[i] = own[0]; }", "{ if (to[i] > n) throw n; }"})
     EXPECT_TRUE(reading(harmful).may_fault) << harmful;
   EXPECT_FALSE(reading("{ to[i] = from[i] * n; }").may_fault);
   EXPECT_TRUE(reading("{ while (n) to[i] = --n; }").has_loop);

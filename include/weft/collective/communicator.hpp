@@ -41,8 +41,9 @@ struct communicator_options {
 ///   unsupported (an algorithm that there is not, with the reason); device_lost; not_found and out_of_range (memory
 ///   that is gone or too short); out_of_memory (scratch); machine_closed; cancelled after abort().
 /// Memory: at most 2 pieces of 16 MiB beside the buffers of each rank, kept between calls (naive 2 (N − 1), tree 4,
-///   hierarchical N + 4 and N (N + 2) for its reduce_scatter); as much again for each set of streams that worked at the
-///   same time as another.
+///   hierarchical N + 4 and N (N + 2) for its reduce_scatter); as much again, up to eight times, for each set of
+///   streams that worked at the same time as another. What more than eight sets have at a time may wait for another's,
+///   and fail with it.
 /// Thread: one at a time; abort() and failure() from any.
 class communicator {
  public:

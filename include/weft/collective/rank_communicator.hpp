@@ -57,9 +57,9 @@ struct rank_state {
 /// symmetric or not, has an image in pinned memory of this rank. Where a result in a stream cannot be copied from
 /// there, the event and the stream of this rank fail, and no other rank is told.
 /// Errors of all calls: peer_dead, timed_out, cancelled (abort, or a call left out with its stream), and what a device
-///   fails with in the middle of a call, each naming the rank at fault: after these the communicator answers every call
-///   with the same error until shrink(); incompatible (calls that do not match, or that a rank refuses; the
-///   communicator goes on, unless a call is queued in a stream behind it already, which is left out then);
+///   or an operation fails with in the middle of a call, each naming the rank at fault: after these the communicator
+///   answers every call with the same error until shrink(); incompatible (calls that do not match, or that a rank
+///   refuses; the communicator goes on, unless a call is queued in a stream behind it already, which is left out then);
 ///   invalid_argument; unsupported.
 /// Cost: over memory that the host reaches no allocation and no system call after the first of its kind, unless it has
 ///   to sleep. On a GPU the kernel that combines is compiled at the first call of a type.

@@ -28,6 +28,7 @@ class reduction_op {
   /// A kernel over (WEFT_INOUT(T) into, WEFT_IN(T) more): into[i] becomes what the two make. It must be associative,
   /// and commutative unless order::rank is asked for. Not for half and bfloat16, which no kernel takes.
   /// Errors of the collective, at once or at a wait: kernel_failed – it threw on the host; illegal_access – check mode.
+  /// Part of the result may be written then.
   template <class Kernel>
   [[nodiscard]] static reduction_op by(std::source_location where = std::source_location::current()) {
     const auto& code = detail::code_of<Kernel>();

@@ -135,6 +135,8 @@ event collective_run::done(rank of, std::source_location where) const {
     raise(errc::invalid_argument,
           "there is no rank " + std::to_string(of.value()) + " in a collective of " + std::to_string(count) + " ranks");
   }
+  // a device that is lost could not take what the call is broken by
+  if (body_ && body_->broken && !body_->done[of.index()]) raise(error{*body_->broken});
   return detail::make<event>(body_->ranks->state, body_->done.empty() ? event_ref{} : body_->done[of.index()]);
 }
 

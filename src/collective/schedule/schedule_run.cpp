@@ -170,30 +170,42 @@ collective_workspace& collective_streams::take_workspace() {
       if (w.homes[static_cast<std::size_t>(r)] != home(r).native()) return false;
     return true;
   };
-  const auto is_idle = [](const collective_workspace& w) {
-    return (!w.last || w.last->finished()) &&
-           std::ranges::all_of(w.streams, [](const auto& one) { return !one || one->face().idle(); });
+  const auto is_idle = [&](const collective_workspace& w) {
+    const auto is_over = [](const event_ref& e) { return !e || e->owner->ready(*e); };
+    if (w.last &&
+        !(w.last->over || (std::ranges::all_of(w.last->done, is_over) && std::ranges::all_of(w.last->steps, is_over))))
+      return false;
+    for (std::size_t i = 0; i < w.streams.size(); ++i)
+      if (w.streams[i] && !driver_of_own(i).idle(w.streams[i]->face().native())) return false;
+    return true;
   };
   auto found = std::ranges::find_if(workspaces_, is_of_these);
   if (found == workspaces_.end()) found = std::ranges::find_if(workspaces_, is_idle);
-  if (found == workspaces_.end()) {
+  if (found == workspaces_.end() && workspaces_.size() < most_workspaces) {
     collective_workspace made;
     made.homes.resize(defaults_.size());
     made.streams.resize(static_cast<std::size_t>(layout_.count() - layout_.ranks));
     made.scratch.resize(defaults_.size());
-    found = workspaces_.insert(found, std::move(made));
+    workspaces_.push_front(std::move(made));
+    found = workspaces_.begin();
   }
+  if (found == workspaces_.end()) --found;  // that used least lately: the call comes after the one that has it
+  workspaces_.splice(workspaces_.begin(), workspaces_, found);
   for (int r = 0; r < layout_.ranks; ++r) found->homes[static_cast<std::size_t>(r)] = home(r).native();
   now_ = &*found;
   return *found;
+}
+
+backend& collective_streams::driver_of_own(std::size_t index) const {
+  const int rank = layout_.rank_of(static_cast<int>(index) + layout_.ranks);
+  return *ranks_->drivers[static_cast<std::size_t>(rank)];
 }
 
 void collective_streams::clear(bool all, wait_deadline deadline) noexcept {
   const auto& own = now_->streams;
   for (std::size_t i = 0; i < own.size(); ++i) {
     if (!own[i]) continue;
-    const auto rank = static_cast<std::size_t>(layout_.rank_of(static_cast<int>(i) + layout_.ranks));
-    backend& by = *ranks_->drivers[rank];
+    backend& by = driver_of_own(i);
     const stream_handle handle = own[i]->face().native();
     // what is idle and not settled keeps a failure that whoever submitted it has told
     if (all || (by.idle(handle) && !by.settled(handle))) static_cast<void>(by.synchronize(handle, deadline, {}));
@@ -307,7 +319,7 @@ void fail_in_homes(collective_streams& streams, collective_call& into, std::shar
   for (std::size_t r = 0; r < into.done.size(); ++r) {
     backend& by = *ranks.drivers[r];
     const stream_handle home = streams.home(static_cast<int>(r)).native();
-    // what cannot be submitted now belongs to a device that is lost, and tells so itself
+    // what cannot be submitted now belongs to a device that is lost: who waits is told
     for (const event_ref& step : into.steps) {
       if (step) static_cast<void>(by.wait_event(home, step));
     }

@@ -98,7 +98,8 @@ class collective_streams {
     return given_.empty() ? defaults_[static_cast<std::size_t>(rank)] : given_[static_cast<std::size_t>(rank)];
   }
   [[nodiscard]] bool is_settled(int rank) const;
-  /// For the call that began: the one of the earlier calls in its streams, or one that nobody works with.
+  /// For the call that began: the one of the earlier calls in its streams, one that nobody works with, a new one, or
+  /// at last the one that was used least lately.
   collective_workspace& take_workspace();
   [[nodiscard]] const std::list<collective_workspace>& workspaces() const { return workspaces_; }
   /// Forgets failures of earlier calls in the workspace; with `all`, waits for what they left until `deadline`.
@@ -109,8 +110,10 @@ class collective_streams {
   stream_layout layout_;
   std::vector<stream> defaults_;
   std::span<const stream> given_;
-  std::list<collective_workspace> workspaces_;
-  collective_workspace* now_ = nullptr;  // that of this call
+  [[nodiscard]] backend& driver_of_own(std::size_t index) const;
+  static constexpr std::size_t most_workspaces = 8;
+  std::list<collective_workspace> workspaces_;  // used last first
+  collective_workspace* now_ = nullptr;         // that of this call
 };
 
 /// One call that was submitted.

@@ -13,7 +13,7 @@ struct body_reading {
   bool is_pure = true;   // calls the library's functions alone, which do nothing but give a value
   bool is_blind = true;  // values of written buffers go nowhere but into written buffers: no index, no condition
   bool has_loop = false;
-  bool may_fault = false;  // it divides or has an array of its own, where a value that no run reads may do harm
+  bool may_fault = false;  // it divides, throws or has an array of its own, where a value that no run reads may do harm
 };
 
 constexpr bool is_word(char c) {
@@ -94,7 +94,7 @@ constexpr body_reading read_body(std::string_view parameters, std::string_view b
         }
         found.is_blind &= after == '[';
       }
-      found.may_fault |= is_of_its_own;
+      found.may_fault |= is_of_its_own || word == "throw";
       starts = !stores && parens == 0 && (word == "else" || word == "do");
       continue;
     }
