@@ -204,10 +204,11 @@ TEST(communicator_faults, keeps_memory_for_as_many_sets_of_streams_as_work_at_a_
   std::vector<weft::collective_run> runs;
   gate held;
   for (int n = 0; n < 10; ++n) {
+    const auto before = s.all.footprint();
     held.hold(all.emplace_back(s.m).streams[1]);
     runs.push_back(all.back().start(s.all, collective_algorithm::ring));
+    EXPECT_EQ(s.all.footprint() > before, n > 0 && n < 8) << n;
   }
-  EXPECT_EQ(s.all.footprint().value(), 8 * of_one.value());
   held.open();
   for (const auto& run : runs) EXPECT_NO_THROW(run.wait());
 }
