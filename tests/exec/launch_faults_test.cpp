@@ -605,6 +605,79 @@ TEST(spread_whose_device_goes, is_the_cause_for_launches_elsewhere_that_read_wha
   EXPECT_EQ(to.host()[99], 200);
 }
 
+/// Without gpu1 from its nth operation on.
+machine losing_gpu1(int devices, std::uint64_t nth) {
+  auto topology = samples::wired(devices);
+  topology_fault fault;
+  fault.what = topology_fault::kind::device_lost;
+  fault.device = device_id{1};
+  fault.nth = nth;
+  topology.faults.push_back(fault);
+  return samples::play(topology);
+}
+
+TEST(spread_whose_device_goes, finds_no_values_elsewhere_from_before_a_launch_that_failed) {
+  const machine m = losing_gpu1(3, 2);
+  array<std::int32_t> from{m, ramp(100)}, to{m, ramp(100)}, copy{m, 100, 1};
+  samples::gate gate;
+  gate.hold(m[1].default_stream());
+  const launch_run lost = launch<fault_twice>(
+      m, {.devices = {.ids = {samples::gpu1}}, .memory_limits = {{samples::gpu1, bytes{100}}}}, range(100), from, to);
+  gate.open();
+  EXPECT_EQ(error_of([&] { lost.wait(); }).code, errc::device_lost);
+  const auto fails =
+      error_of([&] { launch<fault_add>(m, {.devices = {.ids = {samples::gpu0}}}, last_ten, to, 1).wait(); });
+  EXPECT_EQ(fails.code, errc::device_lost) << fails.what;
+  for (const device_id by : {samples::gpu2, samples::gpu0}) {
+    const spread_options elsewhere{.devices = {.ids = {by}}, .on_failure = failure_policy::retry_elsewhere};
+    const auto e = error_of([&] { launch<fault_twice>(m, elsewhere, last_ten, to, copy).wait(); });
+    EXPECT_EQ(e.code, errc::device_lost) << e.what;
+    EXPECT_TRUE(says(e, "gpu1")) << e.what;
+    EXPECT_EQ(readable(to, errc::device_lost), std::vector<std::size_t>{});
+  }
+}
+
+TEST(spread_whose_device_goes, finds_no_values_elsewhere_from_before_what_only_that_device_held) {
+  const spread_options there{.devices = {.ids = {samples::gpu1}}};
+  const spread_options elsewhere{.strategy = balance::static_equal, .on_failure = failure_policy::retry_elsewhere};
+  for (const bool together : {false, true}) {
+    for (std::uint64_t nth = 2; nth <= 4; ++nth) {
+      const machine m = losing_gpu1(2, nth);
+      array<std::int32_t> values{m, ramp(100)}, copy{m, 100, 1};
+      samples::gate gate;
+      gate.hold(m[1].default_stream());
+      const launch_run first = launch<fault_add>(m, there, range(100), values, 1);
+      if (!together) {
+        gate.open();
+        if (error_of([&] { first.wait(); }).code == errc::device_lost) continue;
+      }
+      const launch_run second = launch<fault_twice>(m, elsewhere, range(100), values, copy);
+      if (together) gate.open();
+      const auto e = error_of([&] { second.wait(); });
+      EXPECT_EQ(e.code, errc::device_lost) << nth << e.what;
+      EXPECT_TRUE(says(e, "gpu1")) << e.what;
+      EXPECT_EQ(readable(values, errc::device_lost), std::vector<std::size_t>{}) << nth;
+    }
+  }
+}
+
+TEST(spread_whose_device_goes, begins_again_elsewhere_with_what_the_host_still_holds) {
+  const spread_options elsewhere{.strategy = balance::static_equal, .on_failure = failure_policy::retry_elsewhere};
+  std::vector<std::int32_t> expected = ramp(101);
+  expected.erase(expected.begin());
+  for (std::uint64_t nth = 1; nth <= 2; ++nth) {
+    const machine m = losing_gpu1(3, nth), other = losing_gpu1(3, nth);
+    array<std::int32_t> stay{m, ramp(100)};
+    launch<fault_add>(m, elsewhere, range(100), stay, 1).wait();
+    EXPECT_TRUE(m[1].is_lost());
+    EXPECT_EQ(stay.host(), expected) << nth;
+    auto leave = ramp(100);
+    launch<fault_add>(other, elsewhere, range(100), leave, 1).wait();
+    EXPECT_TRUE(other[1].is_lost());
+    EXPECT_EQ(leave, expected) << nth;
+  }
+}
+
 TEST(spread_that_fails, lets_nobody_read_old_values_where_it_waited_for_another_launch) {
   const machine m = samples::play(samples::wired(2));
   array<std::int32_t> from{m, ramp(100)}, to{m, 100, 1};

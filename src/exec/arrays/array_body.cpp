@@ -394,28 +394,50 @@ event array_body::bring_home(const interval& range, const lane& by, const route_
   return last;
 }
 
-bool array_body::abandon(const interval& range, device_id device, bool reads) {
-  array_instance* home = nullptr;
+interval_set array_body::at_home() const {
   for (const auto& one : instances_) {
-    if (one->is_home) home = one.get();
-    // What failed here is to be done again: it must not fail what does it.
-    std::erase_if(one->uses,
-                  [&](const array_use& use) { return share_elements(use.range, range) && has_failed(use.done); });
-    if (one->device != device || one->is_home) continue;
-    for (const std::int64_t by : turns()) one->valid.remove(turned(range, by));
-    is_untidy_ = true;
+    if (one->is_home) return one->valid;
   }
-  if (!reads) return true;
+  return {};
+}
+
+bool array_body::abandon(const interval& range, device_id device, bool reads, const interval_set& at_home,
+                         std::span<const event> own) {
+  const auto remains = [&](const array_instance& one) {
+    interval_set made = one.valid;
+    const auto take_out_failed = [&](std::span<const event> but) {
+      for (const array_use& use : one.uses) {
+        const auto is_it = [&](const event& e) { return e.record().get() == use.done.record().get(); };
+        if (use.writes && has_failed(use.done) && std::ranges::none_of(but, is_it)) made.remove(use.range);
+      }
+    };
+    take_out_failed({});
+    if (one.is_home) {
+      // Results reach the home only after their kernel has ended well: until then it holds what the piece began with.
+      for (const interval& part : at_home.runs()) made.add(part);
+      take_out_failed(own);
+    } else if (one.device == device) {
+      for (const std::int64_t by : turns()) made.remove(turned(range, by));
+    }
+    return made;
+  };
   interval_set left;
   for (const interval& run : elements_of(interval_set{range})) left.add(run);
   for (const auto& one : instances_) {
-    for (const interval& run : elements_of(one->valid)) left.remove(run);
+    for (const interval& run : elements_of(remains(*one))) left.remove(run);
   }
   for (const interval& part : constant_.runs()) left.remove(part);
-  if (left.empty()) return true;
-  if (home == nullptr || home->device == device) return false;
-  // Results reach the home only after their kernel has ended well: until then it holds what the piece began with.
-  for (const interval& part : left.runs()) home->valid.add(part);
+  if (reads && !left.empty()) return false;
+  for (const auto& one : instances_) {
+    const interval_set kept = remains(*one);
+    for (const std::int64_t by : turns()) {
+      const interval part = turned(range, by);
+      one->valid.remove(part);
+      for (const interval& run : kept.inside(part)) one->valid.add(run);
+      forget_failed(one->uses, part);  // what failed here is to be done again: it must not fail what does it
+    }
+  }
+  is_untidy_ = true;
   return true;
 }
 

@@ -83,9 +83,13 @@ class array_body {
   void commit(array_instance& where, const array_need& need, const event& done);
   /// Copies a part to its home and makes that valid, in the lane's output stream. Null when there is nothing to do.
   [[nodiscard]] event bring_home(const interval& range, const lane& by, const route_wish& route, array_moves& moves);
-  /// Drops what `device` alone held of `range` without having finished; the home counts again for what it gave.
-  /// False when there is nothing left to start from.
-  [[nodiscard]] bool abandon(const interval& range, device_id device, bool reads);
+  /// The elements that the home holds.
+  [[nodiscard]] interval_set at_home() const;
+  /// Drops what `device` held of `range`, and what failed to come anywhere. The home holds again what it held when the
+  /// piece began, `at_home`, unless another one than the piece with the events `own` has failed to write there.
+  /// False, and nothing changes, when that leaves nothing to start from.
+  [[nodiscard]] bool abandon(const interval& range, device_id device, bool reads, const interval_set& at_home,
+                             std::span<const event> own);
   /// A launch fails before it has begun to write `range`: who reads that waits for `failed`, and fails with it.
   void leave_unwritten(const interval& range, const event& failed);
   /// The events of such launches, where nothing has written `range` since.

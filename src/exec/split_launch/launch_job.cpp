@@ -244,6 +244,7 @@ void launch_job::submit(const piece& next, worker& by) {
   f.what = next;
   f.by = static_cast<std::size_t>(&by - workers_.data());
   f.record = record;
+  f.at_home.resize(plan_.arguments.size());
   by.has_begun = true;
   for (int attempt = 0;; ++attempt) {
     try {
@@ -366,6 +367,7 @@ void launch_job::run_piece(flight& f, worker& by) {
       continue;
     }
     f.reads_unwritten = f.reads_unwritten || (a.reads && !a.array->unwritten(range).empty());
+    if (a.reads && plan_.options.on_failure == failure_policy::retry_elsewhere) f.at_home[i] = a.array->at_home();
     // In passes, for memory is short: what a piece may write beyond its own elements, another one writes.
     const bool in_part = next.count < request_->items && a.writes && a.own(steps) != range;
     const array_need wanted{next.device, range, a.reads, a.writes, in_part};
@@ -471,14 +473,18 @@ void launch_job::lose(const flight& undone, const std::shared_ptr<const error>& 
   // with; if it has, a result may be there, in part or as a whole, and what is read and written must not be done twice.
   const bool has_failed = finished(undone.kernel) && undone.kernel.record() && undone.kernel.record()->cause();
   const bool is_delivered = !undone.out.copies.empty() && !has_failed;
-  for (const job_argument& a : plan_.arguments) {
+  std::vector<event> own = undone.out.copies;
+  own.push_back(undone.kernel);
+  for (std::size_t i = 0; i < plan_.arguments.size(); ++i) {
+    const job_argument& a = plan_.arguments[i];
     if (!a.array) continue;
     if (is_delivered && a.reads && a.writes) {
       fail(errc::device_lost, "lost " + to_string(device) + " while results of '" + a.name +
                                   "' were on their way, which it reads and writes: it cannot be run again");
       return;
     }
-    if (a.reduces || !a.array->abandon(a.reach(steps), device, a.reads)) {
+    if (a.reduces || !a.array->abandon(a.reach(steps), device, a.reads, undone.at_home[i], own)) {
+      if (!w.is_lost) fail(cause);  // of another launch, or of a device that it needed data of
       fail(errc::device_lost, "lost " + to_string(device) + ", and with it the " +
                                   (a.reduces ? "partial result" : "only copy") + " of '" + a.name +
                                   "': it cannot be run elsewhere");
