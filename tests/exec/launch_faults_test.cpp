@@ -519,9 +519,9 @@ constexpr weft::kernel_range last_ten{1, {90, 0, 0}, {100, 1, 1}};
 TEST(spread_that_is_stopped, lets_nobody_read_old_values_of_what_it_had_not_begun) {
   const machine m = samples::play(samples::wired(2));
   const array<std::int32_t> from{m, ramp(100)};
-  array<std::int32_t> constant{m, 100, 1}, on_host{m, ramp(100)}, on_devices{m, ramp(100)};
+  array<std::int32_t> nothing{m, 100}, constant{m, 100, 1}, on_host{m, ramp(100)}, on_devices{m, ramp(100)};
   launch<fault_add>(m, {.strategy = balance::static_equal}, range(100), on_devices, 1).wait();
-  for (array<std::int32_t>* to : {&constant, &on_host, &on_devices}) {
+  for (array<std::int32_t>* to : {&nothing, &constant, &on_host, &on_devices}) {
     samples::gate gate;
     gate.hold(m[0].default_stream());
     const launch_run run = launch<fault_twice>(m, {.strategy = balance::guided}, range(100), from, *to);

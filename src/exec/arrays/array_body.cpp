@@ -320,7 +320,9 @@ array_instance& array_body::acquire(const array_need& need, const lane& by, cons
   if (need.reads || need.keeps) {
     for (const interval& lacking : found->valid.outside(need.range)) {
       const interval_set nowhere = fetch(*found, lacking, by, route, moves);
-      if (need.reads && !nowhere.empty()) raise_undefined(nowhere.runs().front(), {});
+      if (!need.reads || nowhere.empty()) continue;
+      const interval& first = nowhere.runs().front();
+      if (unwritten(first).empty()) raise_undefined(first, {});
     }
   }
   return *found;
@@ -666,7 +668,7 @@ void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_
           left.remove(part);
         }
       }
-      if (!left.empty()) raise_undefined(left.runs().front(), where);
+      if (!left.empty() && unwritten(left.runs().front()).empty()) raise_undefined(left.runs().front(), where);
       moves.copies = unwritten(range);
       for (const interval& part : constant.runs()) {
         for (std::int64_t i = part.begin; i < part.end; ++i) {
