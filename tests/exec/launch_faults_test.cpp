@@ -678,6 +678,31 @@ TEST(spread_whose_device_goes, begins_again_elsewhere_with_what_the_host_still_h
   }
 }
 
+TEST(spread_that_cannot_be_submitted_whole, lets_those_behind_it_go_on_where_it_cannot_say_what_is_missing) {
+  auto topology = samples::wired(2);
+  for (const char* call : {"copy", "create_gate"}) {
+    topology_fault refuses;
+    refuses.what = topology_fault::kind::call_fails;
+    refuses.call = call;
+    refuses.nth = refuses.call == "copy" ? 2 : 1;  // the first is for gpu0
+    topology.faults.push_back(refuses);
+  }
+  const machine m = samples::play(topology);
+  const array<std::int32_t> from{m, ramp(100)};
+  array<std::int32_t> to{m, 100, 1};
+  samples::gate gate;
+  gate.hold(m[0].default_stream());
+  const launch_run run = launch<fault_twice>(m, {.strategy = balance::static_equal}, range(100), from, to);
+  const launch_run behind = launch<fault_twice>(m, {.devices = {.ids = {samples::gpu1}}}, range(100), from, to);
+  const weft::event done = behind.done();
+  gate.open();
+  const weft::stream after{m[1]};
+  after.wait(done);
+  EXPECT_EQ(after.record().wait_for(samples::only_a_hang), weft::wait_outcome::ok);
+  EXPECT_EQ(error_of([&] { run.wait(); }).code, errc::resource_exhausted);
+  EXPECT_EQ(to.host()[99], 200);
+}
+
 TEST(spread_that_fails, lets_nobody_read_old_values_where_it_waited_for_another_launch) {
   const machine m = samples::play(samples::wired(2));
   array<std::int32_t> from{m, ramp(100)}, to{m, 100, 1};

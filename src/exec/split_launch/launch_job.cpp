@@ -202,7 +202,10 @@ void launch_job::pump() {
   }
   const bool certain = all_handed_out && !reductions && plan_.options.on_failure == failure_policy::fail_fast;
   if (certain) {
-    if (balancer_->unassigned() > 0) give_up_the_rest();
+    if (balancer_->unassigned() > 0) {
+      watch_flights();  // first: if marking fails, the next of them to end marks again, and lets later launches begin
+      give_up_the_rest();
+    }
     submitted_.store(true, std::memory_order_release);
   }
   if (!certain || gate_) watch_flights();  // somebody has to go on when a piece has ended
