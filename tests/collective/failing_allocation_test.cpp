@@ -29,6 +29,9 @@ TEST(failing_allocation, a_failure_in_launches_arrays_or_pipelines_ends_no_proce
   if (samples::by_night()) expect_told_everywhere(use_launches, on_the_wall_clock, 1);
   expect_told_everywhere(use_launches, in_virtual_time, 17);
 }
+TEST(failing_allocation, a_failure_in_a_launch_fails_the_readers_of_its_results) {
+  expect_told_everywhere(use_failing_launches, in_virtual_time, 3);
+}
 TEST(failing_allocation, behind_a_stage_that_failed_ends_no_process) {
   expect_told_everywhere(use_failing_pipelines, in_virtual_time, 1);
 }

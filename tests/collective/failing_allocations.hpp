@@ -102,6 +102,28 @@ inline void use_launches(opener open) {
   line.drain();
 }
 
+/// Nobody reads without an error what a launch that failed left as it was.
+inline void use_failing_launches(opener open) {
+  const home on{open};
+  const weft::array<float> in{on.m, 2000, 1};
+  weft::array<float> out{on.m, 2000, 5};
+  const auto run = weft::launch<failing_double>(on.m, {.strategy = weft::balance::static_equal}, range(2000), in, out);
+  try {
+    run.wait();
+  } catch (const weft::error_exception&) {
+    std::vector<float> one(1);
+    for (std::size_t at = 0; at < out.size(); at += 100) {
+      try {
+        out.read(one, at);
+      } catch (const weft::error_exception&) {
+        continue;
+      }
+      if (one[0] != 2) throw std::logic_error{"what a launch did not write was read"};
+    }
+    throw;
+  }
+}
+
 /// A stage fails for one batch, and those behind it are taken up again.
 inline void use_failing_pipelines(opener open) {
   std::vector<float> in(100, 1), out(100);

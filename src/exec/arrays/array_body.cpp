@@ -197,8 +197,8 @@ void array_body::wrote(array_instance& to, const interval& range) {
 
 void array_body::leave_unwritten(const interval& range, const event& failed) {
   if (range.empty()) return;
-  forget(unwritten_, range, [](const array_use&) { return true; });
-  unwritten_.push_back({range, true, failed});
+  unwritten_.push_back({range, true, failed});  // first: memory may be short for what follows
+  forget(unwritten_, range, [&](const array_use& use) { return use.done.record().get() != failed.record().get(); });
 }
 
 std::vector<event> array_body::unwritten(const interval& range) const {

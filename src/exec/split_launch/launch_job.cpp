@@ -202,7 +202,7 @@ void launch_job::pump() {
   }
   const bool certain = all_handed_out && !reductions && plan_.options.on_failure == failure_policy::fail_fast;
   if (certain) {
-    if (balancer_->unassigned() > 0) {
+    if (stop_.stop_requested()) {
       watch_flights();  // first: if marking fails, the next of them to end marks again, and lets later launches begin
       give_up_the_rest();
     }
@@ -241,6 +241,7 @@ void launch_job::submit(const piece& next, worker& by) {
   piece_record fresh;
   fresh.what = next;
   fresh.submitted = plan_.state->now();
+  fresh.failed = true;  // until it is submitted: an exception may end this
   record_.pieces.push_back(fresh);
   const std::size_t record = record_.pieces.size() - 1;
   flight f;
@@ -252,6 +253,7 @@ void launch_job::submit(const piece& next, worker& by) {
   for (int attempt = 0;; ++attempt) {
     try {
       run_piece(f, by);
+      record_.pieces[record].failed = false;
       by.has_worked = true;
       by.has_waited = false;
       return;
