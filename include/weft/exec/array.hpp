@@ -100,7 +100,8 @@ class array {
 
   /// Copies to the host, from wherever the parts are; waits for the launches that write them.
   /// Errors: out_of_range; invalid_argument for elements that nothing has written; the root cause of a launch that
-  ///   failed to write them.
+  ///   failed to write them. A launch that is refused (no piece or copy submitted, nothing waited for) leaves them as
+  ///   they are.
   void read(std::span<T> to, std::size_t first = 0,
             std::source_location where = std::source_location::current()) const {
     if (body_) return detail::read_array(*body_, first, std::as_writable_bytes(to), where);
