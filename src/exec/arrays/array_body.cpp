@@ -28,6 +28,8 @@ interval turned(const interval& range, std::int64_t by) { return {range.begin + 
 
 bool is_done(const event& e) { return !e.record() || (e.record()->finished() && !e.record()->cause()); }
 
+bool are_same(const event& a, const event& b) { return a.record().get() == b.record().get(); }
+
 bool has_failed(const event& e) { return e.record() && e.record()->finished() && e.record()->cause(); }
 
 /// Later uses need not know of it: it has ended well, or was a read that failed, which left the elements alone.
@@ -37,11 +39,13 @@ bool is_over(const array_use& use) { return is_done(use.done) || (!use.writes &&
 template <class Is>
 void forget(std::vector<array_use>& uses, const interval& range, Is is_meant) {
   const auto is_replaced = [&](const array_use& use) { return use.range.overlaps(range) && is_meant(use); };
-  if (std::none_of(uses.begin(), uses.end(), is_replaced)) return;
+  const auto replaced = static_cast<std::size_t>(std::ranges::count_if(uses, is_replaced));
+  if (replaced == 0) return;
   std::vector<array_use> kept;
-  for (const array_use& use : uses) {
+  kept.reserve(uses.size() + replaced);  // nothing fails once some have been moved
+  for (array_use& use : uses) {
     if (!is_replaced(use)) {
-      kept.push_back(use);
+      kept.push_back(std::move(use));
       continue;
     }
     for (const interval& part : {interval{use.range.begin, range.begin}, interval{range.end, use.range.end}}) {
@@ -198,13 +202,14 @@ void array_body::wrote(array_instance& to, const interval& range) {
 void array_body::leave_unwritten(const interval& range, const event& failed) {
   if (range.empty()) return;
   unwritten_.push_back({range, true, failed});  // first: memory may be short for what follows
-  forget(unwritten_, range, [&](const array_use& use) { return use.done.record().get() != failed.record().get(); });
+  forget(unwritten_, range, [&](const array_use& use) { return !are_same(use.done, failed); });
 }
 
 std::vector<event> array_body::unwritten(const interval& range) const {
   std::vector<event> found;
   for (const array_use& use : unwritten_) {
-    if (share_elements(use.range, range)) found.push_back(use.done);
+    const auto is_it = [&](const event& e) { return are_same(e, use.done); };
+    if (share_elements(use.range, range) && std::ranges::none_of(found, is_it)) found.push_back(use.done);
   }
   return found;
 }
@@ -409,7 +414,7 @@ bool array_body::abandon(const interval& range, device_id device, bool reads, co
     interval_set made = one.valid;
     const auto take_out_failed = [&](std::span<const event> but) {
       for (const array_use& use : one.uses) {
-        const auto is_it = [&](const event& e) { return e.record().get() == use.done.record().get(); };
+        const auto is_it = [&](const event& e) { return are_same(e, use.done); };
         if (use.writes && has_failed(use.done) && std::ranges::none_of(but, is_it)) made.remove(use.range);
       }
     };

@@ -90,7 +90,7 @@ class array_body {
   /// False, and nothing changes, when that leaves nothing to start from.
   [[nodiscard]] bool abandon(const interval& range, device_id device, bool reads, const interval_set& at_home,
                              std::span<const event> own);
-  /// A launch fails before it has begun to write `range`: who reads that waits for `failed`, and fails with it.
+  /// A launch that fails did not write `range`: who reads that waits for `failed`, and fails with it.
   void leave_unwritten(const interval& range, const event& failed);
   /// The events of such launches, where nothing has written `range` since.
   [[nodiscard]] std::vector<event> unwritten(const interval& range) const;
@@ -188,7 +188,7 @@ class array_body {
   instance_list instances_;
   std::vector<std::byte> pattern_;  // of elements in constant_
   interval_set constant_;
-  std::vector<array_use> unwritten_;  // no two overlap
+  std::vector<array_use> unwritten_;  // of different launches no two overlap
   std::vector<interval_set> had_;     // unchanged since it was there; by device, behind the host's
   interval_set& had_by(device_id device) {
     const std::size_t at = device.index() + 1;  // of none, the host, 0
