@@ -248,7 +248,7 @@ void launch_job::submit(const piece& next, worker& by) {
   f.what = next;
   f.by = static_cast<std::size_t>(&by - workers_.data());
   f.record = record;
-  f.at_home.resize(plan_.arguments.size());
+  if (plan_.options.on_failure == failure_policy::retry_elsewhere) f.at_home.resize(plan_.arguments.size());
   by.has_begun = true;
   for (int attempt = 0;; ++attempt) {
     try {
