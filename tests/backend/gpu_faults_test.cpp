@@ -33,6 +33,7 @@ using byte = std::uint8_t;
 constexpr std::size_t shared_size = 70001;
 
 WEFT_KERNEL(adds_two, (WEFT_INOUT(uint32_t) numbers), { numbers[i] = numbers[i] + 2U; });
+WEFT_KERNEL(takes_all, (WEFT_IN(uint32_t) from, WEFT_OUT(uint32_t) to), { to[i] = from[i]; });
 
 weft::raw_kernel raw_of(const char* name, const char* body) {
   weft::raw_kernel raw;
@@ -135,6 +136,11 @@ TEST_F(gpu_other_process, DISABLED_runs_a_kernel_that_faults) {
   weft::machine m = open();
   const weft::stream order{m[1]};
   const weft::buffer<byte> word{m[1], 1};
+  const auto peers = weft::enable_all_peers(m);
+  const std::vector<std::uint32_t> fives(1000, 5U);
+  const weft::array<std::uint32_t> held{m, fives};
+  weft::array<std::uint32_t> there{m, 1000}, elsewhere{m, 1000};
+  weft::launch<takes_all>(m, {.devices = {.ids = {m[1].id()}}}, weft::range(1000), held, there).wait();
   const auto code = weft::make_kernel_code(raw_of("writes_nowhere", "*(volatile unsigned char*)16 = 1;"));
   const auto faulty = samples::raw_launch{code, 1, {argument_of(word.data())}}.in(m, order);
   const auto fault = error_of([&] { static_cast<void>(faulty.wait_for(samples::soon)); });
@@ -146,6 +152,9 @@ TEST_F(gpu_other_process, DISABLED_runs_a_kernel_that_faults) {
     EXPECT_FALSE(m[other].is_lost()) << other;
     expect_work_on(m[other]);
   }
+  // what the host holds too is taken from there
+  weft::launch<takes_all>(m, {.devices = {.ids = {m[0].id(), m[2].id()}}}, weft::range(1000), held, elsewhere).wait();
+  EXPECT_EQ(elsewhere.host(), fives);
   const auto refused = error_of([&] { m[1].reset(); });
   EXPECT_EQ(refused.code, errc::device_lost) << to_string(refused);
   EXPECT_NE(refused.what.find("restart the process"), std::string::npos) << refused.what;

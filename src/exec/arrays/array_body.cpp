@@ -279,10 +279,11 @@ interval_set array_body::fetch(array_instance& to, const interval& range, const 
   take_from([&](const array_instance& from) { return from.device == to.device; });
   // A peer first: what is on a device is often newer in its caches, and the host's links are everybody's.
   take_from([&](const array_instance& from) {
-    return from.device != device_id{} && to.device != device_id{} &&
+    return from.device != device_id{} && to.device != device_id{} && !is_lost(from.device) &&
            machine_->backend_of(to.device).peer_enabled(to.device, from.device);
   });
   take_from([&](const array_instance& from) { return from.device == device_id{}; });
+  take_from([&](const array_instance& from) { return !is_lost(from.device); });
   take_from([](const array_instance&) { return true; });
   for (const interval& wanted : std::vector<interval>{left.runs()}) {
     for (const interval& part : constant_at(wanted)) {
@@ -360,6 +361,10 @@ bool array_body::has_home() const {
   return std::any_of(instances_.begin(), instances_.end(), [](const auto& one) { return one->is_home; });
 }
 
+bool array_body::is_lost(device_id device) const {
+  return device != device_id{} && machine_->backend_of(device).lost(device) != nullptr;
+}
+
 /// For what any device can do: the first that is there, since a machine goes on without the others.
 device array_body::somebody() const {
   for (int i = 0; i < machine_->device_count(); ++i) {
@@ -401,48 +406,62 @@ event array_body::bring_home(const interval& range, const lane& by, const route_
   return last;
 }
 
-interval_set array_body::at_home() const {
+interval_set array_body::at_home(const interval& range) const {
+  interval_set found;
   for (const auto& one : instances_) {
-    if (one->is_home) return one->valid;
+    if (!one->is_home) continue;
+    for (const std::int64_t by : turns())
+      for (const interval& run : one->valid.inside(turned(range, by))) found.add(run);
   }
-  return {};
+  return found;
 }
 
-bool array_body::abandon(const interval& range, device_id device, bool reads, const interval_set& at_home,
-                         std::span<const event> own) {
-  const auto remains = [&](const array_instance& one) {
-    interval_set made = one.valid;
-    const auto take_out_failed = [&](std::span<const event> but) {
-      for (const array_use& use : one.uses) {
-        const auto is_it = [&](const event& e) { return are_same(e, use.done); };
-        if (use.writes && has_failed(use.done) && std::ranges::none_of(but, is_it)) made.remove(use.range);
-      }
-    };
-    take_out_failed({});
-    if (one.is_home) {
-      // Results reach the home only after their kernel has ended well: until then it holds what the piece began with.
-      for (const interval& part : at_home.runs()) made.add(part);
-      take_out_failed(own);
-    } else if (one.device == device) {
-      for (const std::int64_t by : turns()) made.remove(turned(range, by));
-    }
-    return made;
+bool array_body::abandon(const interval& range, bool reads, const interval_set& at_home, std::span<const event> own) {
+  const auto is_among = [](std::span<const event> list, const array_use& use) {
+    return std::ranges::any_of(list, [&](const event& e) { return are_same(e, use.done); });
   };
+  std::vector<event> failed;  // asked for once: more of them fail meanwhile
+  for (const auto& one : instances_) {
+    for (const array_use& use : one->uses)
+      if (has_failed(use.done)) failed.push_back(use.done);
+  }
   interval_set left;
   for (const interval& run : elements_of(interval_set{range})) left.add(run);
-  for (const auto& one : instances_) {
-    for (const interval& run : elements_of(remains(*one))) left.remove(run);
-  }
   for (const interval& part : constant_.runs()) left.remove(part);
-  if (reads && !left.empty()) return false;
+  std::vector<interval_set> remains;
   for (const auto& one : instances_) {
-    const interval_set kept = remains(*one);
+    interval_set there;
+    const auto take_out_failed = [&](std::span<const event> but) {
+      for (const array_use& use : one->uses)
+        if (use.writes && is_among(failed, use) && !is_among(but, use)) there.remove(use.range);
+    };
+    if (!is_lost(one->device)) {
+      there = one->valid;
+      take_out_failed({});
+      if (one->is_home) {
+        // Results reach the home only after their kernel has ended well: until then it holds what the piece began with.
+        for (const interval& part : at_home.runs()) there.add(part);
+        take_out_failed(own);
+      }
+    }
+    for (const interval& run : elements_of(there)) left.remove(run);
+    interval_set& kept = remains.emplace_back(one->valid);
     for (const std::int64_t by : turns()) {
       const interval part = turned(range, by);
-      one->valid.remove(part);
-      for (const interval& run : kept.inside(part)) one->valid.add(run);
-      forget_failed(one->uses, part);  // what failed here is to be done again: it must not fail what does it
+      kept.remove(part);
+      for (const interval& run : there.inside(part)) kept.add(run);
     }
+  }
+  if (reads && !left.empty()) return false;
+  std::size_t next = 0;
+  for (const auto& one : instances_) one->valid = std::move(remains[next++]);
+  // What failed here is to be done again: it must not fail what does it. What another launch failed to bring home
+  // stays.
+  for (const auto& one : instances_) {
+    const auto is_over = [&](const array_use& use) {
+      return is_among(failed, use) && (!one->is_home || is_among(own, use));
+    };
+    for (const std::int64_t by : turns()) forget(one->uses, turned(range, by), is_over);
   }
   is_untidy_ = true;
   return true;
@@ -683,9 +702,11 @@ void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_
       }
       left = interval_set{range};
       for (const interval& part : constant.runs()) left.remove(part);
-      for (const bool from_host : {true, false}) {
+      // the host's first, a lost device's only where nothing else has them: it fails with the cause
+      for (const int turn : {0, 1, 2}) {
         for (const auto& from : instances_) {
-          if ((from->device == device_id{}) != from_host) continue;
+          const bool from_host = from->device == device_id{};
+          if ((turn == 0 && !from_host) || (turn == 1 && is_lost(from->device))) continue;
           for (const interval& wanted : std::vector<interval>{left.runs()}) {
             for (const held_part& part : held(*from, wanted)) {
               left.remove(part.range);

@@ -83,12 +83,12 @@ class array_body {
   void commit(array_instance& where, const array_need& need, const event& done);
   /// Copies a part to its home and makes that valid, in the lane's output stream. Null when there is nothing to do.
   [[nodiscard]] event bring_home(const interval& range, const lane& by, const route_wish& route, array_moves& moves);
-  /// The elements that the home holds.
-  [[nodiscard]] interval_set at_home() const;
-  /// Drops what `device` held of `range`, and what failed to come anywhere. The home holds again what it held when the
-  /// piece began, `at_home`, unless another one than the piece with the events `own` has failed to write there.
+  /// What the home holds of `range`.
+  [[nodiscard]] interval_set at_home(const interval& range) const;
+  /// Drops what lost devices held of `range`, and what failed to come anywhere. The home holds again what it held when
+  /// the piece began, `at_home`, unless another one than the piece with the events `own` has failed to write there.
   /// False, and nothing changes, when that leaves nothing to start from.
-  [[nodiscard]] bool abandon(const interval& range, device_id device, bool reads, const interval_set& at_home,
+  [[nodiscard]] bool abandon(const interval& range, bool reads, const interval_set& at_home,
                              std::span<const event> own);
   /// A launch that fails did not write `range`: who reads that waits for `failed`, and fails with it.
   void leave_unwritten(const interval& range, const event& failed);
@@ -178,6 +178,7 @@ class array_body {
   void settle_uses();
   [[nodiscard]] interval_set only_on(const array_instance& place) const;
   [[nodiscard]] static bool replaces(const array_instance& other, const array_instance& one);
+  [[nodiscard]] bool is_lost(device_id device) const;  // the host never is
   [[nodiscard]] device somebody() const;
   void wait_for_job();
   /// Errors: out_of_range.

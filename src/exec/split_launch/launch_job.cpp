@@ -202,10 +202,7 @@ void launch_job::pump() {
   }
   const bool certain = all_handed_out && !reductions && plan_.options.on_failure == failure_policy::fail_fast;
   if (certain) {
-    if (stop_.stop_requested()) {
-      watch_flights();  // first: if marking fails, the next of them to end marks again, and lets later launches begin
-      give_up_the_rest();
-    }
+    if (stop_.stop_requested()) give_up_the_rest();
     submitted_.store(true, std::memory_order_release);
   }
   if (!certain || gate_) watch_flights();  // somebody has to go on when a piece has ended
@@ -217,7 +214,8 @@ void launch_job::watch(const event& e) {
 
 void launch_job::watch_flights() {
   for (flight& f : flights_) {
-    if (!std::exchange(f.is_watched, true)) watch(f.last);
+    if (!f.is_watched) watch(f.last);
+    f.is_watched = true;
   }
 }
 
@@ -297,6 +295,9 @@ void launch_job::submit(const piece& next, worker& by) {
       }
       fail(std::make_shared<const error>(cause));
       return;
+    } catch (...) {
+      leave_behind(by);
+      throw;
     }
   }
 }
@@ -372,7 +373,7 @@ void launch_job::run_piece(flight& f, worker& by) {
       continue;
     }
     f.reads_unwritten = f.reads_unwritten || (a.reads && !a.array->unwritten(range).empty());
-    if (a.reads && plan_.options.on_failure == failure_policy::retry_elsewhere) f.at_home[i] = a.array->at_home();
+    if (a.reads && plan_.options.on_failure == failure_policy::retry_elsewhere) f.at_home[i] = a.array->at_home(range);
     // In passes, for memory is short: what a piece may write beyond its own elements, another one writes.
     const bool in_part = next.count < request_->items && a.writes && a.own(steps) != range;
     const array_need wanted{next.device, range, a.reads, a.writes, in_part};
@@ -479,16 +480,19 @@ void launch_job::lose(const flight& undone, const std::shared_ptr<const error>& 
   const bool has_failed = finished(undone.kernel) && undone.kernel.record() && undone.kernel.record()->cause();
   const bool is_delivered = !undone.out.copies.empty() && !has_failed;
   std::vector<event> own = undone.out.copies;
+  own.insert(own.end(), undone.in.copies.begin(), undone.in.copies.end());
   own.push_back(undone.kernel);
   for (std::size_t i = 0; i < plan_.arguments.size(); ++i) {
     const job_argument& a = plan_.arguments[i];
     if (!a.array) continue;
-    if (is_delivered && a.reads && a.writes) {
+    // In memory that all devices share the kernel wrote in place.
+    const bool is_in_place = undone.kernel.is_recorded() && w.is_lost && a.array->is_shared();
+    if (a.reads && a.writes && (is_delivered || is_in_place)) {
       fail(errc::device_lost, "lost " + to_string(device) + " while results of '" + a.name +
                                   "' were on their way, which it reads and writes: it cannot be run again");
       return;
     }
-    if (a.reduces || !a.array->abandon(a.reach(steps), device, a.reads, undone.at_home[i], own)) {
+    if (a.reduces || !a.array->abandon(a.reach(steps), a.reads, undone.at_home[i], own)) {
       if (!w.is_lost) fail(cause);  // of another launch, or of a device that it needed data of
       fail(errc::device_lost, "lost " + to_string(device) + ", and with it the " +
                                   (a.reduces ? "partial result" : "only copy") + " of '" + a.name +
@@ -593,16 +597,19 @@ void launch_job::advance() {
 
 /// Where nothing is on its way any more: combines what is to be combined, or ends the launch.
 void launch_job::conclude() {
-  if (!flights_.empty()) return;
-  if (!failure_ && stopped_) failure_ = stopped_;
-  if (phase_ == phase::running && !failure_ && balancer_->is_done()) {
-    guarded([this] { combine(); });
-    if (failure_) {
-      for (const worker& w : workers_) leave_behind(w);
-      guarded([this] { watch_flights(); });
+  if (flights_.empty()) {
+    if (!failure_ && stopped_) failure_ = stopped_;
+    if (phase_ == phase::running && !failure_ && balancer_->is_done()) {
+      guarded([this] { combine(); });
+      if (failure_) std::ranges::for_each(workers_, [this](const worker& w) { leave_behind(w); });
     }
   }
-  if (flights_.empty() && (failure_ || phase_ == phase::combining)) settle();
+  if (!flights_.empty()) {
+    // those whose submission was broken off too: when they end, later launches may begin
+    if (failure_) guarded([this] { watch_flights(); });
+  } else if (failure_ || phase_ == phase::combining) {
+    settle();
+  }
 }
 
 /// The partial results of the devices become one: down to the host, combined in the order of the devices, up again to
