@@ -324,7 +324,7 @@ TEST(spread_whose_device_goes, with_the_only_copy_of_its_input_says_so) {
   topology_fault fault;
   fault.what = topology_fault::kind::device_lost;
   fault.device = device_id{1};
-  fault.nth = 3;
+  fault.nth = 4;  // the first launch has ended
   topology.faults.push_back(fault);
   const machine m{weft::machine_options{.machine = topology}};
   array<std::int32_t> a{m, 1'000, 1};
@@ -658,6 +658,34 @@ TEST(spread_whose_device_goes, finds_no_values_elsewhere_from_before_what_only_t
       EXPECT_TRUE(says(e, "gpu1")) << e.what;
       EXPECT_EQ(readable(values, errc::device_lost), std::vector<std::size_t>{}) << nth;
     }
+  }
+}
+
+TEST(spread_whose_device_goes, finds_no_values_elsewhere_from_before_what_did_not_come_home) {
+  for (std::uint64_t nth = 2; nth <= 3; ++nth) {  // its kernel, its copy home
+    const machine m = losing_gpu1(2, nth);
+    array<std::int32_t> values{m, ramp(100)};
+    samples::gate gate;
+    gate.hold(m[1].default_stream());
+    const launch_run first =
+        launch<fault_add>(m, {.devices = {.ids = {samples::gpu1}}, .keep_on_device = false}, range(100), values, 1);
+    gate.open();
+    EXPECT_EQ(error_of([&] { first.wait(); }).code, errc::device_lost) << nth;
+    const spread_options elsewhere{.devices = {.ids = {samples::gpu0}}, .on_failure = failure_policy::retry_elsewhere};
+    const auto e = error_of([&] { launch<fault_add>(m, elsewhere, range(100), values, 1).wait(); });
+    EXPECT_EQ(e.code, errc::device_lost) << nth << e.what;
+    EXPECT_EQ(readable(values, errc::device_lost), std::vector<std::size_t>{}) << nth;
+  }
+}
+
+TEST(spread_whose_device_goes, begins_again_elsewhere_with_a_constant) {
+  for (std::uint64_t nth = 1; nth <= 2; ++nth) {
+    const machine m = losing_gpu1(2, nth);
+    array<std::int32_t> values{m, 100, 1};
+    const spread_options elsewhere{.strategy = balance::static_equal, .on_failure = failure_policy::retry_elsewhere};
+    launch<fault_add>(m, elsewhere, range(100), values, 1).wait();
+    EXPECT_TRUE(m[1].is_lost());
+    EXPECT_EQ(values.host(), std::vector<std::int32_t>(100, 2)) << nth;
   }
 }
 

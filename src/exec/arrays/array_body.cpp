@@ -267,7 +267,7 @@ interval_set array_body::fetch(array_instance& to, const interval& range, const 
   interval_set left{range};
   const auto take_from = [&](auto&& allowed) {
     reaching(range, [&](array_instance& from) {
-      if (!allowed(from)) return;  // it may be `to` itself, whose other end a periodic halo has
+      if (left.empty() || !allowed(from)) return;  // it may be `to` itself, whose other end a periodic halo has
       for (const interval& wanted : std::vector<interval>{left.runs()}) {
         for (const held_part& part : held(from, wanted)) {
           copy_part(by.in(), to, from, part, route, moves);
@@ -406,17 +406,21 @@ event array_body::bring_home(const interval& range, const lane& by, const route_
   return last;
 }
 
-interval_set array_body::at_home(const interval& range) const {
-  interval_set found;
+array_body::held_before array_body::before(const interval& range) const {
+  held_before found;
+  for (const interval& part : constant_.inside(range)) found.constant.add(part);
   for (const auto& one : instances_) {
     if (!one->is_home) continue;
     for (const std::int64_t by : turns())
-      for (const interval& run : one->valid.inside(turned(range, by))) found.add(run);
+      for (const interval& run : one->valid.inside(turned(range, by))) found.at_home.add(run);
+    for (const array_use& use : one->uses)
+      if (use.writes && !is_done(use.done)) found.pending.push_back(use);
   }
   return found;
 }
 
-bool array_body::abandon(const interval& range, bool reads, const interval_set& at_home, std::span<const event> own) {
+bool array_body::abandon(const interval& range, bool reads, bool writes, const held_before& before,
+                         std::span<const event> own) {
   const auto is_among = [](std::span<const event> list, const array_use& use) {
     return std::ranges::any_of(list, [&](const event& e) { return are_same(e, use.done); });
   };
@@ -440,10 +444,14 @@ bool array_body::abandon(const interval& range, bool reads, const interval_set& 
       take_out_failed({});
       if (one->is_home) {
         // Results reach the home only after their kernel has ended well: until then it holds what the piece began with.
-        for (const interval& part : at_home.runs()) there.add(part);
+        interval_set again = before.at_home;
+        for (const array_use& use : before.pending)
+          if (has_failed(use.done)) again.remove(use.range);
+        for (const interval& part : again.runs()) there.add(part);
         take_out_failed(own);
       }
     }
+    if (writes && one->is_home && is_lost(one->device)) return false;
     for (const interval& run : elements_of(there)) left.remove(run);
     interval_set& kept = remains.emplace_back(one->valid);
     for (const std::int64_t by : turns()) {
@@ -452,7 +460,15 @@ bool array_body::abandon(const interval& range, bool reads, const interval_set& 
       for (const interval& run : there.inside(part)) kept.add(run);
     }
   }
+  interval_set again;  // of the constant
+  for (const interval& run : std::vector<interval>{left.runs()}) {
+    for (const interval& part : before.constant.inside(run)) {
+      again.add(part);
+      left.remove(part);
+    }
+  }
   if (reads && !left.empty()) return false;
+  for (const interval& part : again.runs()) constant_.add(part);
   std::size_t next = 0;
   for (const auto& one : instances_) one->valid = std::move(remains[next++]);
   // What failed here is to be done again: it must not fail what does it. What another launch failed to bring home
@@ -474,7 +490,7 @@ void array_body::drop_replicas(device_id device) {
     interval_set alone;
     for (const interval& run : elements_of(one.valid)) alone.add(run);
     for (const auto& other : instances_) {
-      if (other.get() == &one) continue;
+      if (other.get() == &one || is_lost(other->device)) continue;
       for (const interval& run : elements_of(other->valid)) alone.remove(run);
     }
     for (const interval& run : constant_.runs()) alone.remove(run);  // can be made again

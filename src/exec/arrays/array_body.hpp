@@ -83,12 +83,16 @@ class array_body {
   void commit(array_instance& where, const array_need& need, const event& done);
   /// Copies a part to its home and makes that valid, in the lane's output stream. Null when there is nothing to do.
   [[nodiscard]] event bring_home(const interval& range, const lane& by, const route_wish& route, array_moves& moves);
-  /// What the home holds of `range`.
-  [[nodiscard]] interval_set at_home(const interval& range) const;
-  /// Drops what lost devices held of `range`, and what failed to come anywhere. The home holds again what it held when
-  /// the piece began, `at_home`, unless another one than the piece with the events `own` has failed to write there.
-  /// False, and nothing changes, when that leaves nothing to start from.
-  [[nodiscard]] bool abandon(const interval& range, bool reads, const interval_set& at_home,
+  /// What a piece may begin again with.
+  struct held_before {
+    interval_set at_home, constant;
+    std::vector<array_use> pending;  // writes of others to the home
+  };
+  [[nodiscard]] held_before before(const interval& range) const;
+  /// Drops what lost devices held of `range`, and what failed to come anywhere. What there was before the piece with
+  /// the events `own` began counts again, but for what another one has failed to write. False, and nothing changes,
+  /// when that leaves nothing to start from, or no home to write to.
+  [[nodiscard]] bool abandon(const interval& range, bool reads, bool writes, const held_before& before,
                              std::span<const event> own);
   /// A launch that fails did not write `range`: who reads that waits for `failed`, and fails with it.
   void leave_unwritten(const interval& range, const event& failed);

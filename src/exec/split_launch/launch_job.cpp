@@ -246,7 +246,7 @@ void launch_job::submit(const piece& next, worker& by) {
   f.what = next;
   f.by = static_cast<std::size_t>(&by - workers_.data());
   f.record = record;
-  if (plan_.options.on_failure == failure_policy::retry_elsewhere) f.at_home.resize(plan_.arguments.size());
+  if (plan_.options.on_failure == failure_policy::retry_elsewhere) f.before.resize(plan_.arguments.size());
   by.has_begun = true;
   for (int attempt = 0;; ++attempt) {
     try {
@@ -373,9 +373,9 @@ void launch_job::run_piece(flight& f, worker& by) {
       continue;
     }
     f.reads_unwritten = f.reads_unwritten || (a.reads && !a.array->unwritten(range).empty());
-    if (a.reads && plan_.options.on_failure == failure_policy::retry_elsewhere) f.at_home[i] = a.array->at_home(range);
     // In passes, for memory is short: what a piece may write beyond its own elements, another one writes.
     const bool in_part = next.count < request_->items && a.writes && a.own(steps) != range;
+    if ((a.reads || in_part) && !f.before.empty()) f.before[i] = a.array->before(range);
     const array_need wanted{next.device, range, a.reads, a.writes, in_part};
     array_instance& place = a.array->acquire(wanted, way, route(), f.in);
     places[i] = &place;
@@ -477,8 +477,9 @@ void launch_job::lose(const flight& undone, const std::shared_ptr<const error>& 
   const array_locks locks{arrays_};
   // Results go home only after the kernel has ended well. If it has not, the home still holds what the piece began
   // with; if it has, a result may be there, in part or as a whole, and what is read and written must not be done twice.
-  const bool has_failed = finished(undone.kernel) && undone.kernel.record() && undone.kernel.record()->cause();
-  const bool is_delivered = !undone.out.copies.empty() && !has_failed;
+  // While it has not ended, no copy has begun.
+  const bool has_ended_well = finished(undone.kernel) && !(undone.kernel.record() && undone.kernel.record()->cause());
+  const bool is_delivered = !undone.out.copies.empty() && has_ended_well;
   std::vector<event> own = undone.out.copies;
   own.insert(own.end(), undone.in.copies.begin(), undone.in.copies.end());
   own.push_back(undone.kernel);
@@ -488,11 +489,11 @@ void launch_job::lose(const flight& undone, const std::shared_ptr<const error>& 
     // In memory that all devices share the kernel wrote in place.
     const bool is_in_place = undone.kernel.is_recorded() && w.is_lost && a.array->is_shared();
     if (a.reads && a.writes && (is_delivered || is_in_place)) {
-      fail(errc::device_lost, "lost " + to_string(device) + " while results of '" + a.name +
-                                  "' were on their way, which it reads and writes: it cannot be run again");
+      fail(errc::device_lost, "lost " + to_string(device) + " when '" + a.name +
+                                  "', which it reads and writes, may have changed: it cannot be run again");
       return;
     }
-    if (a.reduces || !a.array->abandon(a.reach(steps), a.reads, undone.at_home[i], own)) {
+    if (a.reduces || !a.array->abandon(a.reach(steps), a.reads, a.writes, undone.before[i], own)) {
       if (!w.is_lost) fail(cause);  // of another launch, or of a device that it needed data of
       fail(errc::device_lost, "lost " + to_string(device) + ", and with it the " +
                                   (a.reduces ? "partial result" : "only copy") + " of '" + a.name +
@@ -601,7 +602,8 @@ void launch_job::conclude() {
     if (!failure_ && stopped_) failure_ = stopped_;
     if (phase_ == phase::running && !failure_ && balancer_->is_done()) {
       guarded([this] { combine(); });
-      if (failure_) std::ranges::for_each(workers_, [this](const worker& w) { leave_behind(w); });
+      for (const worker& w : workers_)
+        if (failure_) guarded([&] { leave_behind(w); });
     }
   }
   if (!flights_.empty()) {

@@ -115,7 +115,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
     event last;
     event kernel;
     array_moves in, out;
-    std::vector<interval_set> at_home;  // where it may be done again: what homes held when it began, by argument
+    std::vector<array_body::held_before> before;  // where it may be done again, by argument
     bool is_watched = false;
     bool is_queued = false;        // the first of its worker, in streams with earlier work
     std::vector<event> behind;     // likewise: what has to end before it
