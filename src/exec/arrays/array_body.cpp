@@ -446,7 +446,7 @@ bool array_body::abandon(const interval& range, bool reads, bool writes, const h
         // Results reach the home only after their kernel has ended well: until then it holds what the piece began with.
         interval_set again = before.at_home;
         for (const array_use& use : before.pending)
-          if (has_failed(use.done)) again.remove(use.range);
+          if (has_failed(use.done) && !is_among(own, use)) again.remove(use.range);
         for (const interval& part : again.runs()) there.add(part);
         take_out_failed(own);
       }

@@ -67,7 +67,7 @@ void launch_job::note_default_streams() {
     auto recorded = driver.record(*order);
     if (!recorded && recorded.error().code == errc::device_lost) continue;  // told by its pieces, if it gets any
     event last = make<event>(plan_.state, value_or_raise(std::move(recorded), plan_.where));
-    if (plan_.options.on_failure == failure_policy::retry_elsewhere) {
+    if (retries()) {
       // A lost device does not take the pieces of the others along: its stream counts as at its end.
       const event_ref gate = value_or_raise(plan_.state->backends().front()->create_gate(), plan_.where);
       plan_.state->deciders().after(last.record(), [state = plan_.state, gate, ended = last.record()] {
@@ -212,9 +212,16 @@ void launch_job::watch(const event& e) {
   plan_.state->deciders().after(e.record(), [self = shared_from_this()] { self->advance(); });
 }
 
+/// What a flight ends with next. Where it may be done again, its kernel too: whether that ended well decides what may.
+const event& launch_job::awaited(const flight& f) const {
+  return retries() && finished(f.last) && !finished(f.kernel) ? f.kernel : f.last;
+}
+
 void launch_job::watch_flights() {
   for (flight& f : flights_) {
-    if (!f.is_watched) watch(f.last);
+    if (f.is_watched) continue;
+    watch(f.last);
+    if (retries()) watch(f.kernel);
     f.is_watched = true;
   }
 }
@@ -246,7 +253,7 @@ void launch_job::submit(const piece& next, worker& by) {
   f.what = next;
   f.by = static_cast<std::size_t>(&by - workers_.data());
   f.record = record;
-  if (plan_.options.on_failure == failure_policy::retry_elsewhere) f.before.resize(plan_.arguments.size());
+  if (retries()) f.before.resize(plan_.arguments.size());
   by.has_begun = true;
   for (int attempt = 0;; ++attempt) {
     try {
@@ -258,7 +265,7 @@ void launch_job::submit(const piece& next, worker& by) {
     } catch (const error_exception& refused) {
       const error& cause = refused.cause();
       leave_behind(by);
-      if (cause.code == errc::device_lost && plan_.options.on_failure == failure_policy::retry_elsewhere) {
+      if (cause.code == errc::device_lost && retries()) {
         record_.pieces.pop_back();
         lose(f, std::make_shared<const error>(cause));
         return;
@@ -477,18 +484,24 @@ void launch_job::lose(const flight& undone, const std::shared_ptr<const error>& 
   const array_locks locks{arrays_};
   // Results go home only after the kernel has ended well. If it has not, the home still holds what the piece began
   // with; if it has, a result may be there, in part or as a whole, and what is read and written must not be done twice.
-  // While it has not ended, no copy has begun.
-  const bool has_ended_well = finished(undone.kernel) && !(undone.kernel.record() && undone.kernel.record()->cause());
-  const bool is_delivered = !undone.out.copies.empty() && has_ended_well;
-  std::vector<event> own = undone.out.copies;
-  own.insert(own.end(), undone.in.copies.begin(), undone.in.copies.end());
-  own.push_back(undone.kernel);
+  const bool has_failed = finished(undone.kernel) && undone.kernel.record() && undone.kernel.record()->cause();
+  const bool is_delivered = !undone.out.copies.empty() && !has_failed;
+  std::vector<event> own;
+  const auto add = [&own](const flight& f) {
+    own.insert(own.end(), f.out.copies.begin(), f.out.copies.end());
+    own.insert(own.end(), f.in.copies.begin(), f.in.copies.end());
+    own.push_back(f.kernel);
+  };
+  add(undone);
+  std::ranges::for_each(ended_, add);
+  std::ranges::for_each(flights_, add);
   for (std::size_t i = 0; i < plan_.arguments.size(); ++i) {
     const job_argument& a = plan_.arguments[i];
     if (!a.array) continue;
     // In memory that all devices share the kernel wrote in place.
     const bool is_in_place = undone.kernel.is_recorded() && w.is_lost && a.array->is_shared();
     if (a.reads && a.writes && (is_delivered || is_in_place)) {
+      if (!w.is_lost) fail(cause);  // of a device that it needed data of
       fail(errc::device_lost, "lost " + to_string(device) + " when '" + a.name +
                                   "', which it reads and writes, may have changed: it cannot be run again");
       return;
@@ -496,8 +509,10 @@ void launch_job::lose(const flight& undone, const std::shared_ptr<const error>& 
     if (a.reduces || !a.array->abandon(a.reach(steps), a.reads, a.writes, undone.before[i], own)) {
       if (!w.is_lost) fail(cause);  // of another launch, or of a device that it needed data of
       fail(errc::device_lost, "lost " + to_string(device) + ", and with it the " +
-                                  (a.reduces ? "partial result" : "only copy") + " of '" + a.name +
-                                  "': it cannot be run elsewhere");
+                                  (a.reduces ? "partial result"
+                                   : a.reads ? "only copy"
+                                             : "memory") +
+                                  " of '" + a.name + "': it cannot be run elsewhere");
       return;
     }
   }
@@ -526,7 +541,7 @@ void launch_job::ended(flight& done) {
   std::shared_ptr<const error> cause = done.last.record() ? done.last.record()->cause() : nullptr;
   if (cause) {
     account.failed = true;
-    if (!failure_ && cause->code == errc::device_lost && plan_.options.on_failure == failure_policy::retry_elsewhere) {
+    if (!failure_ && cause->code == errc::device_lost && retries()) {
       lose(done, cause);
     } else if (cause->code == errc::cancelled && stop_.stop_requested()) {
       stopped_ =
@@ -567,21 +582,21 @@ void launch_job::advance() {
     const std::lock_guard lock{mutex_};
     if (phase_ == phase::blocked || phase_ == phase::settled) return;
     guarded([this] {
-      std::vector<flight> all_done;
-      all_done.reserve(flights_.size());
+      ended_.clear();
+      ended_.reserve(flights_.size());
       auto kept = flights_.begin();
       for (flight& f : flights_) {
-        if (finished(f.last)) {
-          all_done.push_back(std::move(f));
+        if (finished(awaited(f))) {
+          ended_.push_back(std::move(f));
         } else if (flight& to = *kept++; &to != &f) {
           to = std::move(f);
         }
       }
       flights_.erase(kept, flights_.end());
-      if (!all_done.empty()) {
+      if (!ended_.empty()) {
         for (worker& w : workers_) w.is_waiting = false;
       }
-      for (flight& done : all_done) {
+      for (flight& done : ended_) {
         if (done.is_leftover) continue;  // whatever came of it, the launch knows why it is there
         if (phase_ == phase::combining) {
           if (const auto cause = done.last.record() ? done.last.record()->cause() : nullptr) fail(cause);
@@ -761,7 +776,7 @@ wait_outcome launch_job::wait_until(wait_deadline deadline) {
     {
       const std::lock_guard lock{mutex_};
       if (phase_ == phase::settled) return failure_ ? wait_outcome::failed : wait_outcome::ok;
-      if (!flights_.empty()) next = flights_.front().last;
+      if (!flights_.empty()) next = awaited(flights_.front());
     }
     if (next.record()) {
       if (next.record()->owner->wait(*next.record(), deadline, {}) == wait_outcome::timed_out)
@@ -814,7 +829,7 @@ void launch_job::look() {
   event next;
   {
     const std::lock_guard lock{mutex_};
-    if (!flights_.empty()) next = flights_.front().last;
+    if (!flights_.empty()) next = awaited(flights_.front());
   }
   if (next.record()) static_cast<void>(next.record()->owner->ready(*next.record()));
   advance();

@@ -145,6 +145,8 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   void leave_behind(const worker& by);
   void watch(const event& e);
   void watch_flights();  // those that nobody watches yet
+  [[nodiscard]] const event& awaited(const flight& f) const;
+  [[nodiscard]] bool retries() const { return plan_.options.on_failure == failure_policy::retry_elsewhere; }
   [[nodiscard]] std::chrono::nanoseconds began(const flight& done) const;
   void ended(flight& done);
   void fail(std::shared_ptr<const error> cause);
@@ -193,6 +195,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   std::vector<worker> workers_;
   std::vector<std::shared_ptr<lane>> spoiled_;  // something failed in them; not to end under the mutex
   std::vector<flight> flights_;
+  std::vector<flight> ended_;  // that are looked at now
   std::shared_ptr<const error> failure_;
   std::shared_ptr<const error> stopped_;  // a piece did not begin because another one failed
   event_ref gate_;
