@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <list>
+
 namespace communicator_faults_test {
 
 using namespace samples;

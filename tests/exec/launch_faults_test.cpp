@@ -46,6 +46,17 @@ std::vector<std::int32_t> ramp(std::size_t n) {
   return made;
 }
 
+/// Without gpu1 from its nth operation on.
+machine losing_gpu1(int devices, std::uint64_t nth) {
+  auto topology = samples::wired(devices);
+  topology_fault fault;
+  fault.what = topology_fault::kind::device_lost;
+  fault.device = device_id{1};
+  fault.nth = nth;
+  topology.faults.push_back(fault);
+  return samples::play(topology);
+}
+
 bool says(const weft::error& e, std::string_view text) { return e.what.find(text) != std::string::npos; }
 
 TEST(spread_with_wrong_arguments, says_which_and_what_is_wrong) {
@@ -320,13 +331,7 @@ TEST(spread_whose_device_goes, runs_elsewhere_when_asked_to) {
 }
 
 TEST(spread_whose_device_goes, with_the_only_copy_of_its_input_says_so) {
-  auto topology = samples::wired(2);
-  topology_fault fault;
-  fault.what = topology_fault::kind::device_lost;
-  fault.device = device_id{1};
-  fault.nth = 4;  // the first launch has ended
-  topology.faults.push_back(fault);
-  const machine m{weft::machine_options{.machine = topology}};
+  const machine m = losing_gpu1(2, 4);  // the first launch has ended
   array<std::int32_t> a{m, 1'000, 1};
   weft::error e;
   e.code = errc::not_ready;
@@ -579,13 +584,7 @@ TEST(spread_that_is_stopped, lets_nobody_read_the_old_value_of_its_reduction) {
 }
 
 TEST(spread_whose_device_goes, is_the_cause_for_launches_elsewhere_that_read_what_it_had_not_begun) {
-  auto topology = samples::wired(2);
-  topology_fault fault;
-  fault.what = topology_fault::kind::device_lost;
-  fault.device = device_id{1};
-  fault.nth = 2;
-  topology.faults.push_back(fault);
-  const machine m{weft::machine_options{.machine = topology}};
+  const machine m = losing_gpu1(2, 2);
   array<std::int32_t> from{m, ramp(100)}, to{m, 100, 1}, copy{m, 100, 1};
   samples::gate gate;
   gate.hold(m[1].default_stream());
@@ -603,17 +602,6 @@ TEST(spread_whose_device_goes, is_the_cause_for_launches_elsewhere_that_read_wha
   EXPECT_EQ(readable(to, errc::device_lost), std::vector<std::size_t>{});
   EXPECT_NO_THROW(launch<fault_twice>(m, elsewhere, range(100), from, to).wait());
   EXPECT_EQ(to.host()[99], 200);
-}
-
-/// Without gpu1 from its nth operation on.
-machine losing_gpu1(int devices, std::uint64_t nth) {
-  auto topology = samples::wired(devices);
-  topology_fault fault;
-  fault.what = topology_fault::kind::device_lost;
-  fault.device = device_id{1};
-  fault.nth = nth;
-  topology.faults.push_back(fault);
-  return samples::play(topology);
 }
 
 TEST(spread_whose_device_goes, finds_no_values_elsewhere_from_before_a_launch_that_failed) {
@@ -686,6 +674,23 @@ TEST(spread_whose_device_goes, begins_again_elsewhere_with_a_constant) {
     launch<fault_add>(m, elsewhere, range(100), values, 1).wait();
     EXPECT_TRUE(m[1].is_lost());
     EXPECT_EQ(values.host(), std::vector<std::int32_t>(100, 2)) << nth;
+  }
+}
+
+TEST(spread_whose_device_goes, leaves_what_another_device_holds_too) {
+  auto expected = ramp(101);
+  expected.erase(expected.begin());
+  for (const auto& [first, second] : {std::pair{samples::gpu0, samples::gpu1}, {samples::gpu1, samples::gpu0}}) {
+    const machine m = losing_gpu1(2, 100);
+    array<std::int32_t> values{m, ramp(100)}, copy{m, 100, 1};
+    launch<fault_add>(m, {.devices = {.ids = {first}}}, range(100), values, 1).wait();
+    launch<fault_twice>(m, {.devices = {.ids = {second}}}, range(100), values, copy).wait();
+    const buffer<std::int32_t> there{m[1], 10};
+    while (error_of([&] { weft::copy(there, ramp(10)); }).code != errc::device_lost) {
+    }
+    EXPECT_EQ(values.host(), expected);
+    values.free_replicas();
+    EXPECT_EQ(values.host(), expected);
   }
 }
 

@@ -42,8 +42,8 @@ struct communicator_options {
 ///   that is gone or too short); out_of_memory (scratch); machine_closed; cancelled after abort().
 /// Memory: at most 2 pieces of 16 MiB beside the buffers of each rank, kept between calls (naive 2 (N − 1), tree 4,
 ///   hierarchical N + 4 and N (N + 2) for its reduce_scatter); as much again, up to eight times, for each set of
-///   streams that worked at the same time as another. With more than eight sets at a
-///   time, a call may wait for one of another set, and fail with it.
+///   streams that worked at the same time as another. With more than eight sets at a time, a call may wait for one of
+///   another set, and fail with it.
 /// Thread: one at a time; abort() and failure() from any.
 class communicator {
  public:

@@ -76,7 +76,8 @@ struct collective_buffers {
 
 struct collective_call;
 
-/// What the calls in one set of callers' streams work with. Those in another set neither wait for it nor fail with it.
+/// Streams and memory for the calls in one set of callers' streams. Calls in another set neither wait for these nor
+/// fail with them.
 struct collective_workspace {
   std::vector<stream_handle> homes;                     // by rank, of its newest call
   std::vector<std::unique_ptr<own_stream>> streams;     // by index, less the homes; made when first needed
@@ -106,12 +107,13 @@ class collective_streams {
   void clear(bool all, wait_deadline deadline) noexcept;
 
  private:
+  [[nodiscard]] backend& driver_of_own(std::size_t index) const;
+
+  static constexpr std::size_t most_workspaces = 8;
   std::shared_ptr<const collective_ranks> ranks_;
   stream_layout layout_;
   std::vector<stream> defaults_;
   std::span<const stream> given_;
-  [[nodiscard]] backend& driver_of_own(std::size_t index) const;
-  static constexpr std::size_t most_workspaces = 8;
   std::list<collective_workspace> workspaces_;  // used last first
   collective_workspace* now_ = nullptr;         // that of this call
 };

@@ -471,8 +471,8 @@ bool array_body::abandon(const interval& range, bool reads, bool writes, const h
   for (const interval& part : again.runs()) constant_.add(part);
   std::size_t next = 0;
   for (const auto& one : instances_) one->valid = std::move(remains[next++]);
-  // What failed here is to be done again: it must not fail what does it. What another launch failed to bring home
-  // stays.
+  // The piece is done again, and its own failures must not fail it then. Results that another launch failed to bring
+  // home stay.
   for (const auto& one : instances_) {
     const auto is_over = [&](const array_use& use) {
       return is_among(failed, use) && (!one->is_home || is_among(own, use));

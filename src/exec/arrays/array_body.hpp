@@ -83,7 +83,7 @@ class array_body {
   void commit(array_instance& where, const array_need& need, const event& done);
   /// Copies a part to its home and makes that valid, in the lane's output stream. Null when there is nothing to do.
   [[nodiscard]] event bring_home(const interval& range, const lane& by, const route_wish& route, array_moves& moves);
-  /// What a piece may begin again with.
+  /// The elements that a piece may begin again with.
   struct held_before {
     interval_set at_home, constant;
     std::vector<array_use> pending;  // writes of others to the home

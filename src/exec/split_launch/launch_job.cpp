@@ -212,7 +212,8 @@ void launch_job::watch(const event& e) {
   plan_.state->deciders().after(e.record(), [self = shared_from_this()] { self->advance(); });
 }
 
-/// What a flight ends with next. Where it may be done again, its kernel too: whether that ended well decides what may.
+/// The event that a flight ends with next. Where pieces may be done again its kernel counts too: lose() asks how that
+/// ended.
 const event& launch_job::awaited(const flight& f) const {
   return retries() && finished(f.last) && !finished(f.kernel) ? f.kernel : f.last;
 }
@@ -604,6 +605,7 @@ void launch_job::advance() {
           ended(done);
         }
       }
+      ended_.clear();
       if (phase_ == phase::running && !balancer_->is_done()) pump();
     });
     conclude();
