@@ -8,12 +8,14 @@
 #include "support/samples.hpp"
 #include "support/virtual_gpus.hpp"
 #include "weft/exec/launch.hpp"
+#include "weft/exec/launch_run.hpp"
 #include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"
 #include "weft/memory/shared_memory.hpp"
 #include "weft/runtime/device_scope.hpp"
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <fcntl.h>
 #include <future>
@@ -382,6 +384,42 @@ TEST_F(gpu_faults, memory_open_in_another_process_holds_up_neither_a_reset_nor_t
   EXPECT_EQ(user.hear(), "closed");
   user.say("end");
   EXPECT_EQ(user.end(), 0);
+}
+
+TEST_F(gpu_faults, a_piece_begins_again_with_its_values_where_the_gpu_is_lost_after_its_kernel_has_run) {
+  const weft::machine m = open();
+  weft::array<std::uint32_t> numbers{m, std::vector<std::uint32_t>(1000, 5U)};
+  // The two threads that would see the kernel end are kept busy until the GPU is lost.
+  std::promise<void> let_go, is_busy;
+  const auto busy = [until = let_go.get_future().share()] { until.wait_for(samples::only_a_hang); };
+  const weft::pinned_buffer<byte> words{m[3], 1};
+  words.data()[0] = 0;
+  const auto code = weft::make_kernel_code(raw_of("runs_on", "while (word[0] == 0) { }"));
+  const weft::stream order{m[3]};
+  const auto running = samples::raw_launch{code, 1, {argument_of(words.data())}}.in(m, order);
+  running.record()->on_complete([&] {
+    is_busy.set_value();
+    busy();
+  });
+  std::atomic_ref{words.data()[0]}.store(1);
+  EXPECT_EQ(is_busy.get_future().wait_for(samples::only_a_hang), std::future_status::ready);
+  weft::detail::state_of(m)->deciders().soon(busy);
+
+  const weft::launch_run run = weft::launch<adds_two>(m,
+                                                      {.devices = {.ids = {samples::gpu0, samples::gpu1}},
+                                                       .strategy = weft::balance::static_equal,
+                                                       .keep_on_device = false,
+                                                       .on_failure = weft::failure_policy::retry_elsewhere},
+                                                      weft::range(1000), numbers);
+  {
+    const weft::device_scope here{m[0]};
+    driver.finish();
+  }
+  driver.lose(0, weft::gpu::CUDA_ERROR_ECC_UNCORRECTABLE);
+  let_go.set_value();
+  run.wait();
+  EXPECT_TRUE(m[0].is_lost());
+  EXPECT_EQ(numbers.host(), std::vector<std::uint32_t>(1000, 7U));
 }
 
 TEST_F(gpu_faults, a_faulting_kernel_loses_its_device_while_others_and_the_process_go_on) {

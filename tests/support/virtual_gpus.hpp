@@ -65,6 +65,7 @@ class virtual_cuda {
     find(listen_to_own_work_, "weft_virtual_listen_to_own_work");
     find(priority_, "weft_virtual_priority");
     find(right_, "cuMemGetAccess");
+    find(finish_, "cuCtxSynchronize");
   }
   [[nodiscard]] unsigned long long calls(const char* name) const { return calls_(name); }
   /// That somebody holds.
@@ -94,6 +95,8 @@ class virtual_cuda {
     static_cast<void>(right_(&made, &by, reinterpret_cast<std::uintptr_t>(address)));
     return made;
   }
+  /// Waits for what the driver has for the current context, and lets the library see nothing of that.
+  void finish() const { static_cast<void>(finish_()); }
   void add_kernel(const char* name, weft_virtual_kernel_function body, unsigned count, const unsigned* sizes,
                   const unsigned char* is_pointer) const {
     register_(name, body, count, sizes, is_pointer);
@@ -118,6 +121,7 @@ class virtual_cuda {
   void (*listen_to_own_work_)(void (*)(int)) = nullptr;
   int (*priority_)(void*) = nullptr;
   weft::gpu::CUresult (*right_)(unsigned long long*, const weft::gpu::CUmemLocation*, weft::gpu::CUdeviceptr) = nullptr;
+  weft::gpu::CUresult (*finish_)() = nullptr;
   void (*register_)(const char*, weft_virtual_kernel_function, unsigned, const unsigned*,
                     const unsigned char*) = nullptr;
 };

@@ -67,18 +67,21 @@ void launch_job::note_default_streams() {
     auto recorded = driver.record(*order);
     if (!recorded && recorded.error().code == errc::device_lost) continue;  // told by its pieces, if it gets any
     event last = make<event>(plan_.state, value_or_raise(std::move(recorded), plan_.where));
-    if (retries()) {
-      // A lost device does not take the pieces of the others along: its stream counts as at its end.
-      const event_ref gate = value_or_raise(plan_.state->backends().front()->create_gate(), plan_.where);
-      plan_.state->deciders().after(last.record(), [state = plan_.state, gate, ended = last.record()] {
-        std::shared_ptr<const error> cause = ended->cause();
-        if (cause && cause->code == errc::device_lost) cause = nullptr;
-        state->backends().front()->open_gate(gate, std::move(cause));
-      });
-      last = make<event>(plan_.state, gate);
-    }
+    if (retries()) last = once_seen(last);  // a lost device does not take the pieces of the others along
     default_streams_.push_back(std::move(last));
   }
+}
+
+/// Ends once the host has seen `e` end, and well if `e` ended because its device was lost. No driver is given what
+/// waits for it before that.
+event launch_job::once_seen(const event& e) const {
+  const event_ref gate = value_or_raise(plan_.state->backends().front()->create_gate(), plan_.where);
+  plan_.state->deciders().after(e.record(), [state = plan_.state, gate, ended = e.record()] {
+    std::shared_ptr<const error> cause = ended->cause();
+    if (cause && cause->code == errc::device_lost) cause = nullptr;
+    state->backends().front()->open_gate(gate, std::move(cause));
+  });
+  return make<event>(plan_.state, gate);
 }
 
 void launch_job::begin() {
@@ -214,9 +217,7 @@ void launch_job::watch(const event& e) {
 
 /// The event that a flight ends with next. Where pieces may be done again its kernel counts too: lose() asks how that
 /// ended.
-const event& launch_job::awaited(const flight& f) const {
-  return retries() && finished(f.last) && !finished(f.kernel) ? f.kernel : f.last;
-}
+const event& launch_job::awaited(const flight& f) const { return retries() && !finished(f.kernel) ? f.kernel : f.last; }
 
 void launch_job::watch_flights() {
   for (flight& f : flights_) {
@@ -402,12 +403,15 @@ void launch_job::run_piece(flight& f, worker& by) {
   const auto kernel =
       make<event>(plan_.state, value_or_raise(driver.launch(way.compute().native(), std::move(request)), plan_.where));
   f.kernel = kernel;
+  bool changes_home = false;  // what the piece reads and writes, so that it cannot be done twice: see lose()
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (places[i] == nullptr) continue;
     const job_argument& a = plan_.arguments[i];
     const interval own = alone ? interval{} : a.own(steps);
     a.array->commit(*places[i], {next.device, a.reach(steps), a.reads, a.writes, false, own}, kernel);
+    changes_home = changes_home || (a.reads && a.writes && (a.is_temporary || leaves_) && !places[i]->is_home);
   }
+  if (changes_home && retries() && !finished(kernel)) way.out().wait(once_seen(kernel));
   f.last = kernel;
   for (const job_argument& a : plan_.arguments) {
     if (!a.array || (a.reduces && !alone)) continue;
@@ -483,8 +487,9 @@ void launch_job::lose(const flight& undone, const std::shared_ptr<const error>& 
   const interval steps{plan_.over.begin[plan_.outer()] + undone.what.first,
                        plan_.over.begin[plan_.outer()] + undone.what.first + undone.what.count};
   const array_locks locks{arrays_};
-  // Results go home only after the kernel has ended well. If it has not, the home still holds what the piece began
-  // with; if it has, a result may be there, in part or as a whole, and what is read and written must not be done twice.
+  // After the fault of another kernel a driver says that this one failed too, though it had ended well and nobody had
+  // asked. So what is read and written goes home only once the host has seen that the kernel ended well. If it failed,
+  // the home still holds what the piece began with; if not, results may be there, and it must not be done twice.
   const bool has_failed = finished(undone.kernel) && undone.kernel.record() && undone.kernel.record()->cause();
   const bool is_delivered = !undone.out.copies.empty() && !has_failed;
   std::vector<event> own;

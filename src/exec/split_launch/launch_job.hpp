@@ -130,6 +130,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   [[nodiscard]] std::shared_ptr<launch_job> first_in_line();
 
   void note_default_streams();
+  [[nodiscard]] event once_seen(const event& e) const;
   void decide();  // makes the balancer
   void expect_halos() const;
   [[nodiscard]] std::string split_text(std::int64_t items) const;
