@@ -24,9 +24,11 @@ if(WEFT_TESTS_ENABLED)
   include(GoogleTest)
   # what tests share, and the headers that are read once for all of them; the builds without WEFT_UNITY show that each
   # file includes what it needs
-  add_library(weft_test_support STATIC tests/support/paths.cpp)
+  add_library(weft_test_support STATIC tests/support/data.cpp tests/support/paths.cpp tests/support/rank_data.cpp)
   weft_flags(weft_test_support)
   target_compile_options(weft_test_support PRIVATE ${weft_test_speed})
+  # what fills and compares large arrays again and again
+  set_source_files_properties(tests/support/data.cpp tests/support/rank_data.cpp PROPERTIES COMPILE_OPTIONS -O2 SKIP_PRECOMPILE_HEADERS ON)
   target_include_directories(weft_test_support PUBLIC tests src)
   target_link_libraries(weft_test_support PUBLIC weft GTest::gtest)
   target_precompile_headers(weft_test_support PRIVATE

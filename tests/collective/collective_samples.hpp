@@ -75,6 +75,7 @@ template <class T>
 testing::AssertionResult same(const std::vector<T>& got, const std::vector<T>& expected) {
   if (got.size() != expected.size())
     return testing::AssertionFailure() << got.size() << " elements, expected " << expected.size();
+  if (got == expected) return testing::AssertionSuccess();
   for (std::size_t i = 0; i < got.size(); ++i) {
     if (got[i] == expected[i]) continue;
     return testing::AssertionFailure() << "first bad offset " << i << ": expected " << shown(expected[i]) << ", got "

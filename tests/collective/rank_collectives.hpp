@@ -4,6 +4,7 @@
 #pragma once
 
 #include "collective/rank_ranks.hpp"
+#include "support/rank_data.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/fill.hpp"
 #include "weft/runtime/stream.hpp"
@@ -27,68 +28,6 @@ using weft::reduction_op;
 
 using group = std::shared_ptr<weft::process_group>;
 
-/// Whole numbers that each type holds exactly, and whose sums over eight ranks it holds too; different at every place.
-inline int number(int r, std::size_t i) {
-  return static_cast<int>((i * 37 + static_cast<std::size_t>(r) * 101 + i / 251) % 25) - 12;
-}
-/// Factors whose product over eight ranks every type holds.
-inline int factor(int r, std::size_t i) {
-  return (i + static_cast<std::size_t>(r)) % 3 == 0 ? 2 : (i + static_cast<std::size_t>(r)) % 5 == 0 ? -1 : 1;
-}
-
-template <class T>
-T as(double value) {
-  if constexpr (std::is_integral_v<T>) {
-    return static_cast<T>(static_cast<std::int64_t>(value));
-  } else if constexpr (sizeof(T) == 2) {
-    return T{static_cast<float>(value)};
-  } else {
-    return static_cast<T>(value);
-  }
-}
-
-template <class T>
-std::vector<T> input(int r, std::size_t count, reduction_op::kind op = reduction_op::kind::sum) {
-  std::vector<T> made(count);
-  for (std::size_t i = 0; i < count; ++i)
-    made[i] =
-        as<T>(op == reduction_op::kind::product ? factor(r, i) : number(r, i) & (std::is_unsigned_v<T> ? 15 : ~0));
-  return made;
-}
-
-template <class T>
-std::vector<T> reduced(int n, std::size_t count, reduction_op::kind op) {
-  std::vector<T> made(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    double all = 0;
-    for (int r = 0; r < n; ++r) {
-      double one = op == reduction_op::kind::product ? factor(r, i) : number(r, i) & (std::is_unsigned_v<T> ? 15 : ~0);
-      if (r == 0) {
-        all = one;
-      } else if (op == reduction_op::kind::product) {
-        all *= one;
-      } else if (op == reduction_op::kind::min) {
-        all = std::min(all, one);
-      } else if (op == reduction_op::kind::max) {
-        all = std::max(all, one);
-      } else {
-        all += one;
-      }
-    }
-    if (op == reduction_op::kind::average) {
-      if constexpr (std::is_integral_v<T>) {
-        all = static_cast<double>(static_cast<std::int64_t>(all) / n);
-      } else if constexpr (sizeof(T) <= 4) {
-        all = static_cast<double>(static_cast<float>(all) / static_cast<float>(n));
-      } else {
-        all /= n;
-      }
-    }
-    made[i] = as<T>(all);
-  }
-  return made;
-}
-
 /// The three kinds of memory that a rank may hand in.
 enum class home : std::uint8_t { host, device, symmetric };
 
@@ -96,7 +35,7 @@ template <class T>
 class memory {
  public:
   memory(rank_communicator& c, home where, std::size_t count) : where_(where) {
-    if (where == home::host) host_.resize(count);
+    if (where == home::host) host_ = zeros<T>(count);
     if (where == home::device) device_ = weft::buffer<T>{c.on(), count};
     if (where == home::symmetric) symmetric_ = c.allocate<T>(count);
   }
@@ -107,7 +46,7 @@ class memory {
     if (where_ == home::symmetric) weft::copy(symmetric_.span().subspan(at, values.size()), values);
   }
   [[nodiscard]] std::vector<T> get(std::size_t at, std::size_t count) const {
-    std::vector<T> made(count);
+    std::vector<T> made = zeros<T>(count);
     if (count == 0) return made;
     if (where_ == home::host) std::copy_n(host_.begin() + static_cast<std::ptrdiff_t>(at), count, made.begin());
     if (where_ == home::device) weft::copy(made, device_.subspan(at, count));

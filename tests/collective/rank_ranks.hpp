@@ -3,6 +3,7 @@
 #pragma once
 
 #include "support/processes.hpp"
+#include "support/rank_data.hpp"
 #include "support/samples.hpp"
 #include "weft/collective/rank_communicator.hpp"
 #include "weft/processes/rendezvous.hpp"
@@ -123,24 +124,6 @@ inline testing::AssertionResult run(kind how, int n, const part& what, weft::ran
   }
   if (wrong.empty()) return testing::AssertionSuccess();
   return testing::AssertionFailure() << wrong;
-}
-
-template <class T>
-std::string same(const std::vector<T>& got, const std::vector<T>& expected, const std::string& what) {
-  const auto text = [](const T& value) {
-    if constexpr (sizeof(T) == 2 && !std::is_integral_v<T>) {
-      return std::to_string(static_cast<float>(value));
-    } else {
-      return std::to_string(value);
-    }
-  };
-  if (got.size() != expected.size()) return what + ": " + std::to_string(got.size()) + " elements";
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    if (std::memcmp(&got[i], &expected[i], sizeof(T)) != 0)
-      return what + ": first bad offset " + std::to_string(i) + ": expected " + text(expected[i]) + ", got " +
-             text(got[i]);
-  }
-  return {};
 }
 
 }  // namespace ranks

@@ -28,61 +28,27 @@
 
 namespace checklist_test {
 
+using samples::byte_buffer;
+using samples::contents;
+using samples::error_of;
+using samples::filled;
+using samples::gpu0;
+using samples::gpu1;
+using samples::gpu2;
+using samples::pattern;
+using samples::play;
+using samples::same;
+using samples::shipped;
 using weft::buffer;
 using weft::bytes;
 using weft::copy_path;
 using weft::device_id;
 using weft::errc;
 using weft::machine;
-using byte_buffer = buffer<std::uint8_t>;
 using fault_kind = weft::topology_fault::kind;
 
 WEFT_KERNEL(checklist_next, (WEFT_IN(uint32_t) src, WEFT_OUT(uint32_t) dst), { dst[i] = src[i] * 7U + (uint32_t)i; });
 WEFT_KERNEL(checklist_overrun, (WEFT_OUT(uint32_t) dst, uint32_t reach), { dst[i + reach] = (uint32_t)i; });
-
-std::vector<std::uint8_t> pattern(std::size_t count, std::uint64_t seed) {
-  std::vector<std::uint8_t> made(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    std::uint64_t x = (i + 1) * 0x9E3779B97F4A7C15ULL + seed;
-    x ^= x >> 31;
-    made[i] = static_cast<std::uint8_t>((x * 0xD6E8FEB86659FD93ULL) >> 56);
-  }
-  return made;
-}
-
-testing::AssertionResult same(const std::vector<std::uint8_t>& got, const std::vector<std::uint8_t>& expected) {
-  if (got.size() != expected.size())
-    return testing::AssertionFailure() << got.size() << " bytes, not " << expected.size();
-  const auto at = std::mismatch(got.begin(), got.end(), expected.begin());
-  if (at.first == got.end()) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "offset " << at.first - got.begin() << ": expected " << int{*at.second}
-                                     << ", got " << int{*at.first};
-}
-
-byte_buffer filled(const weft::device& on, const std::vector<std::uint8_t>& data) {
-  byte_buffer made{on, data.size()};
-  weft::copy(made, data);
-  return made;
-}
-
-std::vector<std::uint8_t> contents(const byte_buffer& memory) {
-  std::vector<std::uint8_t> read(memory.size(), 0xA5);
-  weft::copy(read, memory);
-  return read;
-}
-
-template <class F>
-weft::error error_of(F&& f) {
-  try {
-    f();
-  } catch (const weft::error_exception& e) {
-    return e.cause();
-  }
-  weft::error none;
-  none.what = "nothing failed";
-  none.code = errc::not_ready;
-  return none;
-}
 
 weft::copy_options by_way(copy_path path, device_id via = {}) {
   weft::copy_options options;
@@ -96,19 +62,6 @@ weft::copy_options until(const std::stop_source& stop) {
   return options;
 }
 
-weft::topology shipped(std::string_view name) {
-  auto loaded = weft::load_topology(name);
-  if (!loaded) weft::raise(loaded.error());
-  return *loaded;
-}
-
-machine play(const weft::topology& layout, weft::clock_kind clock = weft::clock_kind::wall) {
-  weft::machine_options options;
-  options.machine = layout;
-  options.clock = clock;
-  return machine{options};
-}
-
 weft::topology_fault between(fault_kind kind, int from, int to, std::uint64_t nth) {
   weft::topology_fault fault;
   fault.what = kind;
@@ -117,10 +70,6 @@ weft::topology_fault between(fault_kind kind, int from, int to, std::uint64_t nt
   fault.nth = nth;
   return fault;
 }
-
-constexpr device_id gpu0{0};
-constexpr device_id gpu1{1};
-constexpr device_id gpu2{2};
 
 // ---- access that differs by direction -------------------------------------------------------------------------------
 
@@ -454,13 +403,8 @@ TEST(cancellation, a_cancelled_staged_copy_leaves_every_byte_old_or_new_and_the_
     }
     ++cancelled;
     EXPECT_EQ(e.code, errc::cancelled) << e.what;
-    std::size_t strange = 0, untouched = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      strange += static_cast<std::size_t>(got[i] != data[i] && got[i] != old[i]);
-      untouched += static_cast<std::size_t>(got[i] != data[i]);
-    }
-    EXPECT_EQ(strange, 0U);
-    EXPECT_GT(untouched, 0U) << "a copy that was cancelled did not do everything";
+    EXPECT_TRUE(samples::each_is_of_one(got, data, old));
+    EXPECT_FALSE(same(got, data)) << "a copy that was cancelled did not do everything";
     const byte_buffer small{m[1], 100};
     weft::copy(small, src.subspan(0, 100));
     EXPECT_TRUE(same(contents(small), std::vector<std::uint8_t>(data.begin(), data.begin() + 100)));

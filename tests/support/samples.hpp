@@ -25,26 +25,12 @@ using byte_buffer = weft::buffer<std::uint8_t>;
 using data = std::vector<std::uint8_t>;
 
 /// Bytes that differ by place and by seed, so that what is shifted, stale or swapped is seen.
-inline data pattern(std::size_t count, std::uint64_t seed) {
-  data made(count);
-  std::uint8_t* const to = made.data();  // tests are not optimised, and an index into a vector is a call
-  for (std::size_t i = 0; i < count; ++i) {
-    std::uint64_t x = (i + 1) * 0x9e3779b97f4a7c15ULL + seed * 0x2545f4914f6cdd1dULL;
-    x ^= x >> 29;
-    to[i] = static_cast<std::uint8_t>((x * 0xbf58476d1ce4e5b9ULL) >> 56);
-  }
-  return made;
-}
+data pattern(std::size_t count, std::uint64_t seed);
 
-inline testing::AssertionResult same(const data& got, const data& expected) {
-  if (got.size() != expected.size()) {
-    return testing::AssertionFailure() << got.size() << " bytes, expected " << expected.size();
-  }
-  const auto at = std::mismatch(got.begin(), got.end(), expected.begin());
-  if (at.first == got.end()) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "first bad offset " << at.first - got.begin() << ": expected "
-                                     << int{*at.second} << ", got " << int{*at.first};
-}
+testing::AssertionResult same(const data& got, const data& expected);
+
+/// Each byte is that of `one` or of `other` at its place.
+testing::AssertionResult each_is_of_one(const data& got, const data& one, const data& other);
 
 inline byte_buffer filled(const weft::device& on, const data& values) {
   byte_buffer made{on, values.size()};
