@@ -170,7 +170,7 @@ TEST(bench_ranks, every_rank_ends_before_it_measures_where_the_first_cannot_writ
 }
 
 TEST(world_check, meets_every_pair_once_for_even_and_odd_numbers_of_ranks) {
-  for (const int size : {2, 5, 6}) {
+  for (const int size : {2, 3, 4}) {
     const auto ended = check(size);
     if (has(ended[0].err, "libucp.so.0")) GTEST_SKIP() << ended[0].err;
     for (const tool_result& one : ended) EXPECT_EQ(one.exit_code, 0) << one.err;
