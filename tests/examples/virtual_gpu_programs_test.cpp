@@ -73,9 +73,7 @@ INSTANTIATE_TEST_SUITE_P(all, virtual_gpu_programs, testing::ValuesIn(examples),
 TEST(virtual_gpu_image_pipeline, is_right_to_the_pixel) {
   const programs::scratch_folder folder;
   weft::images::make_sample_images(folder / "in");
-  // of each shape and number of channels a small one stays
-  for (const char* const large :
-       {"checker_colour.png", "gradient_colour.jpg", "rings_colour.jpg", "waves_colour.png", "waves_grey.jpg"})
+  for (const char* const large : {"gradient_colour.jpg", "rings_colour.jpg", "waves_colour.png", "waves_grey.jpg"})
     std::filesystem::remove(folder / "in" / large);
   for (const char* const gpus : machines) {
     const outcome ended =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches over devices when something is wrong: arguments, options, memory, devices that go.
 #include "runtime/machine_state.hpp"
+#include "support/rounds.hpp"
 #include "support/samples.hpp"
 #include "weft/exec/launch_run.hpp"
 #include "weft/exec/reduce.hpp"
@@ -442,6 +443,45 @@ TEST(spread_that_cannot_be_submitted_whole, ends_after_everything_that_it_had_su
     }
   }
   EXPECT_GE(failed, 8);
+}
+
+TEST(spread_that_cannot_be_submitted_whole, ends_with_the_cause_where_its_pieces_may_begin_again_too) {
+  int failed = 0;
+  for (std::uint64_t nth = 1; nth <= 6; ++nth) {
+    auto topology = samples::wired(2);
+    topology_fault refuses;
+    refuses.what = topology_fault::kind::call_fails;
+    refuses.call = "allocate";
+    refuses.nth = nth;
+    topology.faults = {refuses};
+    const machine m = samples::play(topology);
+    auto values = ramp(20'000);
+    std::vector<std::int32_t> doubled(20'000);
+    const auto e = error_of([&] {
+      launch<fault_twice>(m, {.on_failure = failure_policy::retry_elsewhere}, range(20'000), values, doubled).wait();
+    });
+    if (e.code == errc::not_ready) {
+      EXPECT_EQ(doubled[19'999], 2 * values[19'999]) << "allocation " << nth << " was refused";
+    } else {
+      ++failed;
+      EXPECT_EQ(e.code, errc::resource_exhausted) << e.what;
+    }
+  }
+  EXPECT_GE(failed, 1);
+}
+
+TEST(spread_that_may_begin_again, has_its_results_at_home_when_it_says_that_it_is_ready) {
+  const machine m = samples::play(samples::wired(2));
+  const spread_options how{
+      .strategy = balance::static_equal, .keep_on_device = false, .on_failure = failure_policy::retry_elsewhere};
+  std::vector<std::int32_t> values(20'000), wanted(20'000);
+  for (int round = 1; round <= samples::rounds(1'000); ++round) {
+    const launch_run run = launch<fault_add>(m, how, range(20'000), values, 1);
+    while (!run.ready()) {  // looks at the moment at which the kernel ends and its copy home has not
+    }
+    std::fill(wanted.begin(), wanted.end(), round);
+    ASSERT_EQ(values, wanted) << "round " << round;
+  }
 }
 
 TEST(spread_that_nobody_waits_for, is_told_by_synchronize_each_with_a_failure_of_its_own) {

@@ -11,7 +11,8 @@
 
 namespace ranks {
 
-/// Whole numbers that each type holds exactly, and whose sums over eight ranks it holds too; different at every place.
+/// Whole numbers that each type holds exactly, and whose sums over eight ranks it holds too; what is shifted by less
+/// than 6,275 places differs.
 int number(int r, std::size_t i);
 
 // The rest for each type of element that a collective folds.

@@ -223,7 +223,7 @@ void launch_job::watch_flights() {
   for (flight& f : flights_) {
     if (f.is_watched) continue;
     watch(f.last);
-    if (retries()) watch(f.kernel);
+    if (retries() && f.kernel.record()) watch(f.kernel);  // what a piece left behind has none
     f.is_watched = true;
   }
 }
@@ -592,7 +592,7 @@ void launch_job::advance() {
       ended_.reserve(flights_.size());
       auto kept = flights_.begin();
       for (flight& f : flights_) {
-        if (finished(awaited(f))) {
+        if (finished(f.last) && (!retries() || finished(f.kernel))) {  // in one look, for they end meanwhile
           ended_.push_back(std::move(f));
         } else if (flight& to = *kept++; &to != &f) {
           to = std::move(f);
