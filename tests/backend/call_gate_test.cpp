@@ -70,7 +70,7 @@ TEST(call_gate, an_empty_gate_has_let_out_every_call_of_many_threads) {
 
 /// Whoever was let in is seen by who waits, whatever the two do at the same time.
 TEST(call_gate, has_nobody_inside_once_a_wait_has_come_back) {
-  for (int round = 0; round < samples::rounds(500); ++round) {
+  for (int round = 0; round < samples::rounds(2000); ++round) {
     call_gate gate;
     std::atomic<bool> is_over{false};
     std::atomic<int> wrong{0};

@@ -412,20 +412,27 @@ TEST(spread_that_nobody_waits_for, is_told_by_synchronize_once) {
   EXPECT_EQ(a.host()[999], 1001);
 }
 
+/// Two devices, and the nth call of that kind is refused.
+weft::topology refusing(const char* call, std::uint64_t nth) {
+  auto made = samples::wired(2);
+  topology_fault refuses;
+  refuses.what = topology_fault::kind::call_fails;
+  refuses.call = call;
+  refuses.nth = nth;
+  made.faults = {refuses};
+  return made;
+}
+
 TEST(spread_that_cannot_be_submitted_whole, ends_after_everything_that_it_had_submitted) {
   int failed = 0;
   for (const balance strategy : {balance::static_equal, balance::guided}) {
     for (std::uint64_t nth = 1; nth <= 10; ++nth) {
-      auto topology = samples::wired(2);
-      topology_fault refuses;
-      refuses.what = topology_fault::kind::call_fails;
-      refuses.call = "copy";
-      refuses.nth = nth;
+      auto topology = refusing("copy", nth);
       topology_fault stalls;  // the first copy is still under way when a later one is refused
       stalls.what = topology_fault::kind::device_stalls;
       stalls.device = device_id{0};
       stalls.duration = std::chrono::milliseconds{20};
-      topology.faults = {refuses, stalls};
+      topology.faults.push_back(stalls);
       const machine m{weft::machine_options{.machine = topology}};
       auto values = ramp(20'000);
       const auto e = error_of([&] { launch<fault_add>(m, {.strategy = strategy}, range(20'000), values, 1).wait(); });
@@ -448,13 +455,7 @@ TEST(spread_that_cannot_be_submitted_whole, ends_after_everything_that_it_had_su
 TEST(spread_that_cannot_be_submitted_whole, ends_with_the_cause_where_its_pieces_may_begin_again_too) {
   int failed = 0;
   for (std::uint64_t nth = 1; nth <= 6; ++nth) {
-    auto topology = samples::wired(2);
-    topology_fault refuses;
-    refuses.what = topology_fault::kind::call_fails;
-    refuses.call = "allocate";
-    refuses.nth = nth;
-    topology.faults = {refuses};
-    const machine m = samples::play(topology);
+    const machine m = samples::play(refusing("allocate", nth));
     auto values = ramp(20'000);
     std::vector<std::int32_t> doubled(20'000);
     const auto e = error_of([&] {
@@ -502,13 +503,7 @@ TEST(spread_that_nobody_waits_for, is_told_by_synchronize_each_with_a_failure_of
 TEST(spread_that_cannot_be_submitted_whole, ends_for_its_event_too_where_partial_results_cannot_be_joined) {
   int failed = 0;
   for (std::uint64_t nth = 1; nth <= 6; ++nth) {
-    auto topology = samples::wired(2);
-    topology_fault refuses;
-    refuses.what = topology_fault::kind::call_fails;
-    refuses.call = "copy";
-    refuses.nth = nth;
-    topology.faults = {refuses};
-    const machine m = samples::play(topology, weft::clock_kind::virtual_time);
+    const machine m = samples::play(refusing("copy", nth), weft::clock_kind::virtual_time);
     array<std::int32_t> values{m, ramp(1'000)};
     array<std::int64_t> total{m, 1, 0};
     auto outcome = weft::wait_outcome::timed_out;
@@ -752,14 +747,8 @@ TEST(spread_whose_device_goes, begins_again_elsewhere_with_what_the_host_still_h
 }
 
 TEST(spread_that_cannot_be_submitted_whole, lets_those_behind_it_go_on_where_it_cannot_say_what_is_missing) {
-  auto topology = samples::wired(2);
-  for (const char* call : {"copy", "create_gate"}) {
-    topology_fault refuses;
-    refuses.what = topology_fault::kind::call_fails;
-    refuses.call = call;
-    refuses.nth = refuses.call == "copy" ? 2 : 1;  // the first is for gpu0
-    topology.faults.push_back(refuses);
-  }
+  auto topology = refusing("copy", 2);  // the first is for gpu0
+  topology.faults.push_back(refusing("create_gate", 1).faults.front());
   const machine m = samples::play(topology);
   const array<std::int32_t> from{m, ramp(100)};
   array<std::int32_t> to{m, 100, 1};

@@ -11,8 +11,8 @@
 
 namespace ranks {
 
-/// Whole numbers that each type holds exactly, and whose sums over eight ranks it holds too; what is shifted by less
-/// than 6,275 places differs.
+/// One of 25 whole numbers that each type holds exactly, and whose sums over eight ranks it holds too; they repeat
+/// after 6,275 places.
 int number(int r, std::size_t i);
 
 // The rest for each type of element that a collective folds.
